@@ -1,0 +1,1 @@
+"""The commands; none of them imports Textual."""

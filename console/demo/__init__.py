@@ -1,0 +1,1 @@
+"""The sandbox world: seeded stores and simulated workers."""

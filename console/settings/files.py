@@ -1,0 +1,77 @@
+"""Where the config file is, and whether it may be trusted."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from console.core.faults import ConfigFault
+from console.settings.models import PLACES
+
+MAX_BYTES = 256 * 1024
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The bytes of a config file that only its owner can change."""
+
+    content: bytes = field(repr=False)
+    others_read: bool
+
+
+def find_config(explicit: Path | None = None) -> Path | None:
+    """The file to use: the one asked for, else RETRIAGE_CONFIG, else the XDG place if it is there."""
+    if explicit is not None:
+        return explicit
+    if named := os.environ.get("RETRIAGE_CONFIG"):
+        return Path(named).expanduser()
+    default = PLACES.user_config_path / "config.yaml"
+    return default if default.is_file() else None
+
+
+def read_config(path: Path) -> Source:
+    """The file's bytes, refused when others could have written them."""
+    try:
+        # Not blocking, so that a pipe in place of a file is refused below instead of waited for.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise _fault(path, "there is no such file", "`retriage demo` works without one.") from None
+    except (OSError, ValueError) as error:
+        raise _fault(path, f"it cannot be opened: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        status = os.fstat(handle)
+        _require_trusted(path, status)
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            content = file.read(MAX_BYTES + 1)
+    finally:
+        os.close(handle)
+    if len(content) > MAX_BYTES:
+        raise _fault(path, f"it is larger than {MAX_BYTES // 1024} KB", "Is this the right file?")
+    return Source(content, bool(status.st_mode & _OTHERS_READ))
+
+
+def _require_trusted(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise _fault(path, "it is not a regular file")
+    if status.st_uid not in (0, os.geteuid()):
+        raise _fault(
+            path,
+            "it belongs to another user, who could change what is done in your name",
+            f"Make your own copy, or run: {command('chown', str(os.geteuid()), path)}",
+        )
+    if status.st_mode & _OTHERS_WRITE:
+        raise _fault(path, "others can write to it", f"Run: {command('chmod', 'go-w', path)}")
+
+
+def command(name: str, change: str, path: Path) -> str:
+    """A command line to copy."""
+    return f"{name} {change} {shlex.quote(str(path))}"
+
+
+def _fault(path: Path, detail: str, fix: str = "") -> ConfigFault:
+    return ConfigFault(detail, where=str(path), fix=fix)
