@@ -1,0 +1,73 @@
+"""Failures grouped by cause across backends, while they stream by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from console.core.backend import Backend
+from console.core.faults import BackendFault, Fault, QueryFault
+from console.core.ports import Never, Stop
+from console.core.query import Field, Filter, Glob
+from console.core.signature import Group, Grouping
+
+RECENT = timedelta(hours=1)
+"""What a group's trend looks back on."""
+
+_BETWEEN_LOOKS = 20_000
+"""Rows between two looks at what has been found so far."""
+
+
+@dataclass(slots=True)
+class Groups:
+    """Counts every failure of every backend by signature; `partial` sees the groups as they grow."""
+
+    backends: Sequence[Backend]
+    filter: Filter
+    now: datetime
+    stop: Stop = field(default_factory=Never)
+    partial: Callable[[list[Group]], None] | None = None
+    faults: dict[str, Fault] = field(default_factory=dict)
+    answered: set[str] = field(default_factory=set)
+    rows: int = 0
+
+    def collect(self) -> list[Group]:
+        grouping = Grouping()
+        for backend in self.backends:
+            asked = self.filter.for_backend(backend.name)
+            if asked is None:
+                continue
+            try:
+                self._add(grouping, backend, asked.without(Field.SIGNATURE))
+                self.answered.add(backend.name)
+            except BackendFault as fault:
+                self.faults[backend.name] = fault
+        self.rows = grouping.rows
+        return self._wanted(grouping.groups())
+
+    def _add(self, grouping: Grouping, backend: Backend, filter: Filter) -> None:
+        looked = 0
+        for batch in backend.errors(filter, self.now, self.stop):
+            grouping.add(batch.rows, backend.name, self.now - RECENT, instant=batch.instant)
+            if self.partial is not None and grouping.rows - looked >= _BETWEEN_LOOKS:
+                looked = grouping.rows
+                self.partial(self._wanted(grouping.groups()))
+
+    def _wanted(self, groups: list[Group]) -> list[Group]:
+        terms = self.filter.terms_for(Field.SIGNATURE)
+        for term in terms:
+            for value in term.values:
+                fitting = [g.signature for g in groups if isinstance(value, str) and (g.signature or "").startswith(value)]
+                if len(fitting) > 1 and not term.negated:
+                    raise QueryFault(f"signature {value} fits {fitting[0]} and {fitting[1]}",
+                                     column=term.column, fix="Write more digits")
+
+        def fits(signature: str | None) -> bool:
+            return all(
+                (signature is not None and any(isinstance(v, Glob) or signature.startswith(str(v)) for v in term.values))
+                != term.negated
+                for term in terms
+            )
+
+        return [group for group in groups if fits(group.signature)]

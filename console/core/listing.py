@@ -1,0 +1,184 @@
+"""One list over several backends: in config order, or merged by a chosen column.
+
+Backends never see `backend:` or `signature:` terms. The first are resolved here; the second are a filter
+over the keyset stream, because a signature is not something a database can compute.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from console.core.backend import Backend, Histogram, PageRequest, Timeline
+from console.core.faults import BackendFault, Fault, QueryFault, UsageFault
+from console.core.item import Item
+from console.core.ports import Never, Stop
+from console.core.query import Cursor, Field, Filter, Page, Sort, SortField, Term
+
+_PAGE = 500
+
+
+class SignatureMatch:
+    """The `signature:` terms of a filter. A prefix that fits two causes is a mistake, not a choice."""
+
+    def __init__(self, terms: Sequence[Term]) -> None:
+        self._terms = terms
+        self._met: dict[str, str] = {}
+
+    def holds(self, item: Item, now: datetime) -> bool:
+        if not all(term.matches(item, now) for term in self._terms):
+            return False
+        if item.signature is not None:
+            self._require_unambiguous(item.signature)
+        return True
+
+    def _require_unambiguous(self, signature: str) -> None:
+        for term in self._terms:
+            for value in term.values:
+                if term.negated or not isinstance(value, str) or not signature.startswith(value):
+                    continue
+                first = self._met.setdefault(value, signature)
+                if first != signature:
+                    raise QueryFault(
+                        f"signature {value} fits {first} and {signature}", column=term.column, fix="Write more digits"
+                    )
+
+
+def page_of(backend: Backend, request: PageRequest, stop: Stop | None = None) -> Page:
+    """One page of one backend with every term of the filter applied; empty when the backend is not meant."""
+    asked = request.filter.for_backend(backend.name)
+    if asked is None:
+        return Page((), None, None)
+    terms = asked.terms_for(Field.SIGNATURE)
+    plain = replace(request, filter=asked.without(Field.SIGNATURE))
+    if not terms:
+        return backend.page(plain)
+    return _scanned(backend, plain, SignatureMatch(terms), stop or Never())
+
+
+def _scanned(backend: Backend, request: PageRequest, match: SignatureMatch, stop: Stop) -> Page:
+    found: list[Item] = []
+    scanned = 0
+    cursor: Cursor | None = request.after
+    while not stop.requested:
+        page = backend.page(replace(request, after=cursor, limit=_PAGE))
+        fitting = [item for item in page.items if match.holds(item, request.now)]
+        scanned += len(page.items)
+        if request.backward:
+            found[:0] = fitting
+            cursor = page.previous
+        else:
+            found += fitting
+            cursor = page.next
+        if cursor is None or len(found) >= request.limit:
+            break
+    if request.backward:
+        return Page(tuple(found), request.after, cursor, scanned)
+    return Page(tuple(found), cursor, None, scanned)
+
+
+@dataclass(slots=True)
+class Listing:
+    """Items of several backends in one order. A backend that fails is noted in `faults`; the others go on."""
+
+    backends: Sequence[Backend]
+    filter: Filter
+    now: datetime
+    sort: Sort = Sort()
+    limit: int | None = None
+    stop: Stop = field(default_factory=Never)
+    faults: dict[str, Fault] = field(default_factory=dict)
+    answered: set[str] = field(default_factory=set)
+
+    def __iter__(self) -> Iterator[Item]:
+        streams = [self._stream(backend) for backend in self.backends if self.filter.for_backend(backend.name) is not None]
+        if self.sort.field is None:
+            items = (item for stream in streams for item in stream)
+        else:
+            items = heapq.merge(*streams, key=rank(self.sort))
+        for number, item in enumerate(items):
+            if number == self.limit or self.stop.requested:
+                return
+            yield item
+
+    def _stream(self, backend: Backend) -> Iterator[Item]:
+        limit = _PAGE if self.limit is None else min(max(self.limit, 1), _PAGE)
+        request = PageRequest(self.filter, self.now, self.sort, limit=limit)
+        try:
+            self._require_sort(backend)
+            while True:
+                page = page_of(backend, request, self.stop)
+                self.answered.add(backend.name)
+                yield from page.items
+                if page.next is None or self.stop.requested:
+                    return
+                request = replace(request, after=page.next)
+        except BackendFault as fault:
+            self.faults[backend.name] = fault
+
+    def _require_sort(self, backend: Backend) -> None:
+        if self.sort.field is not None and self.sort.field not in backend.sorts:
+            offered = ", ".join(sorted(backend.sorts)) or "its own order only"
+            raise UsageFault(f"{backend.name} cannot be sorted by {self.sort.field}", fix=f"It offers {offered}.")
+
+
+class _Falling:
+    """Orders the other way round."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __lt__(self, other: _Falling) -> bool:
+        return bool(other.value < self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Falling) and bool(self.value == other.value)
+
+
+_VALUES: dict[SortField, Callable[[Item], Any]] = {
+    SortField.UPDATED: lambda item: item.updated_at,
+    SortField.CREATED: lambda item: item.created_at,
+    SortField.NEXT: lambda item: item.verdict.next_retry_at,
+    SortField.ATTEMPTS: lambda item: item.attempts,
+    SortField.TYPE: lambda item: item.type,
+    SortField.ID: lambda item: item.key.id,
+}
+
+
+def rank(sort: Sort) -> Callable[[Item], Any]:
+    """What items of unlike backends are compared by: what has no value comes last either way."""
+    assert sort.field is not None
+    value_of = _VALUES[sort.field]
+
+    def ranked(item: Item) -> Any:
+        value = value_of(item)
+        if value is None:
+            return (1, 0)
+        return (0, _Falling(value) if sort.descending else value)
+
+    return ranked
+
+
+def upcoming(
+    backends: Sequence[Backend], filter: Filter, now: datetime, until: datetime, buckets: int
+) -> tuple[dict[str, Histogram], dict[str, Fault]]:
+    """The retries that are coming, per backend; what cannot be asked for is in the second answer."""
+    found: dict[str, Histogram] = {}
+    faults: dict[str, Fault] = {}
+    width = (until - now) / buckets
+    for backend in backends:
+        asked = filter.for_backend(backend.name)
+        if asked is None:
+            continue
+        if asked.terms_for(Field.SIGNATURE):
+            raise UsageFault("upcoming retries cannot be asked for by signature", fix="Use list with signature: instead.")
+        try:
+            found[backend.name] = backend.histogram(Timeline.NEXT_RETRY, asked, now, now, width, buckets)
+        except BackendFault as fault:
+            faults[backend.name] = fault
+    return found, faults

@@ -1,0 +1,88 @@
+"""Overrides: a confirmed plan being carried out, chunk by chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from console.core.backend import OutcomeKind
+
+
+class OverrideState(StrEnum):
+    """Where an override stands. Those that are over cannot be resumed."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+
+    @property
+    def over(self) -> bool:
+        return self is OverrideState.FINISHED
+
+
+class Request(StrEnum):
+    """What another process may ask of a running override."""
+
+    PAUSE = "pause"
+    STOP = "stop"
+    CONTINUE = "continue"
+
+
+class ItemOutcome(NamedTuple):
+    """One item's outcome as it is recorded: `not_applied` items are still to be done."""
+
+    ordinal: int
+    key: str
+    outcome: str
+    detail: str
+
+
+NOT_APPLIED = "not_applied"
+
+
+class Intent(NamedTuple):
+    """A durable announcement: these ordinals of this backend go to their after-image, computed at `at`."""
+
+    seq: int
+    op_id: str
+    plan_id: str
+    backend: str
+    ranges: tuple[tuple[int, int], ...]
+    """First and last ordinal, both included; one range unless some of them are done again."""
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What the book knows of an override."""
+
+    op_id: str
+    plan_id: str
+    state: OverrideState
+    started_at: datetime
+    who: str
+    reason: str
+    ticket: str | None
+    counts: dict[str, int] = field(default_factory=dict)
+    owner: str = ""
+    heartbeat: datetime | None = None
+    note: str = ""
+    confirmed: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Counts while it runs, for whoever watches."""
+
+    op_id: str
+    total: int
+    counts: dict[OutcomeKind, int] = field(default_factory=lambda: dict.fromkeys(OutcomeKind, 0))
+    stage: str = ""
+    note: str = ""
+
+    @property
+    def done(self) -> int:
+        return sum(self.counts.values())

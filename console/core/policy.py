@@ -1,0 +1,299 @@
+"""Retry policies, and the one function that turns what a row says into a verdict.
+
+`judge(facts, policy, now)` is pure: the clock is passed in, and the same facts always get the same answer.
+Each SQL backend also states its conditions as predicates; `exercise_backend()` proves the two agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from console.core.item import Condition, Verdict, Window
+from console.core.text import ascii_lower, countdown, duration, instant, span
+
+FOREVER = 1_000
+"""From this many attempts on, a limit is no limit: nobody waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedDelays:
+    """A schedule of delays: the k-th failure waits the k-th of them, later ones the last."""
+
+    delays: tuple[timedelta, ...]
+
+    def bounds(self, failures: int) -> tuple[timedelta, timedelta]:
+        if not self.delays:
+            return timedelta(0), timedelta(0)
+        delay = self.delays[min(max(failures, 1), len(self.delays)) - 1]
+        return delay, delay
+
+    def __str__(self) -> str:
+        return ", ".join(duration(delay) for delay in self.delays)
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """base · multiplier^(failures-1), at most `cap`, then varied by ±`jitter` (a share of it)."""
+
+    base: timedelta
+    multiplier: float = 2.0
+    cap: timedelta | None = None
+    jitter: float = 0.0
+
+    def bounds(self, failures: int) -> tuple[timedelta, timedelta]:
+        delay = self._uncapped(max(failures, 1))
+        if self.cap is not None:
+            delay = min(delay, self.cap)
+        return delay * (1 - self.jitter), delay * (1 + self.jitter)
+
+    def _uncapped(self, failures: int) -> timedelta:
+        try:
+            return self.base * self.multiplier ** (failures - 1)
+        except OverflowError:
+            return self.cap if self.cap is not None else timedelta.max / 4
+
+    def __str__(self) -> str:
+        text = f"{duration(self.base)} ×{self.multiplier:g}"
+        if self.cap is not None:
+            text += f" up to {duration(self.cap)}"
+        return f"{text} ±{self.jitter:.0%}" if self.jitter else text
+
+
+Backoff = FixedDelays | Exponential
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """When a system gives up and how long it waits; `max_attempts` counts executions, the first included."""
+
+    max_attempts: int | None = None
+    backoff: Backoff | None = None
+    retryable: bool = True
+    max_age: timedelta | None = None
+    stuck_after: timedelta | None = None
+    recoverable: tuple[str, ...] = ()
+    unrecoverable: tuple[str, ...] = ()
+    retries_failed: bool = False
+    """The system takes failed items again by itself, after the backoff; otherwise only scheduled ones."""
+
+    def hopeless(self, error: str | None) -> str | None:
+        """The pattern that makes this error not recoverable, if one does."""
+        if not error or not self.unrecoverable:
+            return None
+        lowered = ascii_lower(error)
+        return next((p for p in self.unrecoverable if ascii_lower(p) in lowered), None)
+
+    def delay_after(self, failures: int) -> tuple[timedelta, timedelta] | None:
+        return self.backoff.bounds(failures) if self.backoff else None
+
+    def __str__(self) -> str:
+        limit = "no limit" if self.max_attempts is None else f"{self.max_attempts} attempts"
+        parts = [limit, str(self.backoff) if self.backoff else "no backoff of its own"]
+        if not self.retryable:
+            parts.append("not retryable")
+        if self.max_age is not None:
+            parts.append(f"until {duration(self.max_age)} old")
+        return " · ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOverride:
+    """What a config says about a policy; what it leaves out stays as the system has it."""
+
+    max_attempts: int | None = None
+    backoff: Backoff | None = None
+    retryable: bool | None = None
+    max_age: timedelta | None = None
+    stuck_after: timedelta | None = None
+    recoverable: tuple[str, ...] | None = None
+    unrecoverable: tuple[str, ...] | None = None
+
+    def over(self, policy: RetryPolicy) -> RetryPolicy:
+        given = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+        return replace(policy, **given)
+
+
+class Phase(StrEnum):
+    """What a native status means to its own system, before any policy is applied."""
+
+    READY = "ready"
+    RUNNING = "running"
+    FAILED = "failed"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+
+class Facts(NamedTuple):
+    """What one native row says. A row's own numbers beat the policy's."""
+
+    phase: Phase
+    native_status: str
+    attempts: int = 0
+    max_attempts: int | None = None
+    retryable: bool | None = None
+    error: str | None = None
+    due_at: datetime | None = None
+    """When the system will take it, where the row says so."""
+    last_attempt_at: datetime | None = None
+    """What a backoff that is not stored in the row is counted from."""
+    since: datetime | None = None
+    """When it entered this status, as far as the row tells."""
+    time_limit: timedelta | None = None
+    """How long it may stay in this status before it is stuck, where the row says so."""
+    born_at: datetime | None = None
+    """What `max_age` is counted from."""
+    marker: str | None = None
+    """An explicit mark that makes it terminal, in words."""
+    ignored: str | None = None
+    """Why its own system will not take it although its status says ready, in words."""
+    reclaimed: bool = False
+    """Its own system hands stuck items out again by itself while attempts are left."""
+
+
+def judge(facts: Facts, policy: RetryPolicy, now: datetime) -> Verdict:
+    """The verdict on one item: condition, why, next retry, will it run again, is it recoverable."""
+    pattern = policy.hopeless(facts.error)
+    recoverable = None if not facts.error else pattern is None
+    match facts.phase:
+        case Phase.READY:
+            return _ready(facts, policy, now, recoverable)
+        case Phase.FAILED:
+            return _failed(facts, policy, now, pattern, recoverable)
+        case Phase.RUNNING:
+            return _running(facts, policy, now, recoverable)
+        case Phase.DONE:
+            return Verdict(Condition.DONE, "finished", recoverable=recoverable)
+        case Phase.CANCELLED:
+            return Verdict(Condition.CANCELLED, "cancelled", recoverable=recoverable)
+        case Phase.UNKNOWN:
+            why = f"no rule for the native status {facts.native_status!r}"
+            return Verdict(Condition.UNKNOWN, why, recoverable=recoverable)
+
+
+def limit_of(facts: Facts, policy: RetryPolicy) -> int | None:
+    """Executions allowed in total: the row's own number, else the policy's; one when not retryable."""
+    limit = policy.max_attempts if facts.max_attempts is None else facts.max_attempts
+    retryable = policy.retryable if facts.retryable is None else facts.retryable
+    if retryable:
+        return limit
+    return 1 if limit is None else min(limit, 1)
+
+
+def _over_limit(facts: Facts, policy: RetryPolicy, now: datetime) -> timedelta | None:
+    limit = policy.stuck_after if facts.time_limit is None else facts.time_limit
+    if limit is None or facts.since is None or now - facts.since <= limit:
+        return None
+    return now - facts.since
+
+
+def _ready(facts: Facts, policy: RetryPolicy, now: datetime, recoverable: bool | None) -> Verdict:
+    again = facts.ignored is None
+    if facts.time_limit is not None and (over := _over_limit(facts, policy, now)):
+        why = f"{facts.native_status} for {countdown(over)}, limit {duration(facts.time_limit)}"
+        return Verdict(Condition.STUCK, _unless(facts.ignored, why), None, again, recoverable)
+    due = Window.at(facts.due_at) if facts.due_at and again else None
+    if facts.attempts <= 0:
+        why = "not run yet" if due is None else f"not run yet, {_due_words(due, now)}"
+        return Verdict(Condition.WAITING, _unless(facts.ignored, why), due, again, recoverable)
+    limit = limit_of(facts, policy)
+    used = f"attempt {facts.attempts} failed" if limit is None else f"{facts.attempts} of {limit} attempts used"
+    if limit is not None and facts.attempts >= limit and again:
+        used += ", handed back for one more"
+    why = f"{used}, {_due_words(due, now) if due else 'due now'}"
+    return Verdict(Condition.RETRYING, _unless(facts.ignored, why), due, again, recoverable)
+
+
+def _unless(ignored: str | None, why: str) -> str:
+    return f"its own system will not take it: {ignored}" if ignored else why
+
+
+def _due_words(due: Window, now: datetime) -> str:
+    ahead = due.earliest - now
+    return f"due in {countdown(ahead)}" if ahead > timedelta(0) else f"due since {instant(due.earliest)}"
+
+
+def _running(facts: Facts, policy: RetryPolicy, now: datetime, recoverable: bool | None) -> Verdict:
+    limit = limit_of(facts, policy)
+    attempts_left = limit is None or facts.attempts < limit
+    over = _over_limit(facts, policy, now)
+    if over is None:
+        why = f"running since {instant(facts.since)}" if facts.since else "running, since when is not recorded"
+        return Verdict(Condition.RUNNING, why, None, attempts_left, recoverable)
+    allowed = policy.stuck_after if facts.time_limit is None else facts.time_limit
+    why = f"running for {countdown(over)}, limit {duration(allowed or timedelta(0))}"
+    if not attempts_left:
+        why += f"; {facts.attempts} of {limit} attempts used"
+    return Verdict(Condition.STUCK, why, None, attempts_left and facts.reclaimed, recoverable)
+
+
+def _failed(
+    facts: Facts, policy: RetryPolicy, now: datetime, pattern: str | None, recoverable: bool | None
+) -> Verdict:
+    if why := _terminal_because(facts, policy, now, pattern):
+        return Verdict(Condition.TERMINAL, why, None, False, recoverable)
+    limit = limit_of(facts, policy)
+    tried = f"failed after {facts.attempts} attempts" if limit is None else (
+        f"failed after {facts.attempts} of {limit} attempts"
+    )
+    delay = policy.delay_after(facts.attempts)
+    if not policy.retries_failed or delay is None:
+        return Verdict(Condition.FAILED, f"{tried}; nothing retries it by itself", None, False, recoverable)
+    base = facts.last_attempt_at
+    window = Window(_later(base, delay[0]), _later(base, delay[1])) if base else Window.at(now)
+    return Verdict(Condition.RETRYING, f"{tried}, {_due_words(window, now)}", window, True, recoverable)
+
+
+def _later(base: datetime, delay: timedelta) -> datetime:
+    try:
+        return base + delay
+    except OverflowError:
+        return datetime.max.replace(tzinfo=base.tzinfo)
+
+
+def _terminal_because(
+    facts: Facts, policy: RetryPolicy, now: datetime, pattern: str | None
+) -> str | None:
+    if facts.marker is not None:
+        return facts.marker
+    if pattern is not None:
+        return f"error is not recoverable: matched {pattern!r}"
+    limit = policy.max_attempts if facts.max_attempts is None else facts.max_attempts
+    if limit is not None and facts.attempts >= limit:
+        return f"{facts.attempts} of {limit} attempts used"
+    retryable = policy.retryable if facts.retryable is None else facts.retryable
+    if not retryable and facts.attempts >= 1:
+        return "not retryable: one execution only"
+    if policy.max_age is not None and facts.born_at is not None and now - facts.born_at >= policy.max_age:
+        return f"older than {duration(policy.max_age)}"
+    return None
+
+
+def schedule_ahead(facts: Facts, policy: RetryPolicy, verdict: Verdict, now: datetime) -> Iterator[str]:
+    """What happens next if every coming attempt fails: "attempt 3 at …", "attempt 4 60m later", "then terminal"."""
+    if verdict.condition not in (Condition.RETRYING, Condition.WAITING) or not verdict.will_run_again:
+        return
+    limit = limit_of(facts, policy)
+    number = facts.attempts + 1
+    when = verdict.next_retry
+    yield f"attempt {number} {'now' if when is None or when.latest <= now else _at(when)}"
+    shown = 1
+    while limit is None or number < limit:
+        delay = policy.delay_after(number)
+        if delay is None or shown == 6:
+            yield "then as its own system decides" if delay is None else "and so on"
+            return
+        number += 1
+        shown += 1
+        yield f"attempt {number} {span(*delay)} after that fails"
+    yield "then terminal"
+
+
+def _at(window: Window) -> str:
+    if window.exact:
+        return f"at {instant(window.earliest)}"
+    return f"between {instant(window.earliest)} and {instant(window.latest)}"

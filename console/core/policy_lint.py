@@ -1,0 +1,103 @@
+"""Warnings about a policy that does not do what it seems to say, each with the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from console.core.policy import FOREVER, Exponential, FixedDelays, RetryPolicy
+from console.core.text import ascii_lower, duration
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyWarning:
+    """One thing that is probably not meant, and what to write instead."""
+
+    code: str
+    message: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.fix}"
+
+
+def lint(policy: RetryPolicy) -> list[PolicyWarning]:
+    return [*_limits(policy), *_delays(policy), *_exponential(policy), *_patterns(policy), *_age(policy)]
+
+
+def _limits(policy: RetryPolicy) -> Iterator[PolicyWarning]:
+    limit = policy.max_attempts
+    if limit is None:
+        yield PolicyWarning("no-limit", "max_attempts is not set, so nothing ever becomes terminal by count",
+                            "Set max_attempts to the executions allowed in total.")
+    elif limit <= 0:
+        yield PolicyWarning("zero-attempts", f"max_attempts {limit} leaves no retry, and reads as never run at all",
+                            "Use max_attempts: 1 for a single execution.")
+    elif limit >= FOREVER:
+        yield PolicyWarning("forever", f"max_attempts {limit} means for ever: nothing will become terminal",
+                            "Set a limit somebody would wait for.")
+    if not policy.retryable and limit is not None and limit > 1:
+        yield PolicyWarning("not-retryable", f"retryable: false makes max_attempts {limit} the same as 1",
+                            "Set max_attempts: 1, or retryable: true.")
+
+
+def _delays(policy: RetryPolicy) -> Iterator[PolicyWarning]:
+    if not isinstance(policy.backoff, FixedDelays):
+        return
+    delays = policy.backoff.delays
+    limit = policy.max_attempts if policy.retryable else 1
+    if limit is not None and len(delays) > max(limit - 1, 0):
+        retries = max(limit - 1, 0)
+        unreachable = ", ".join(duration(delay) for delay in delays[retries:])
+        yield PolicyWarning(
+            "unreachable-delay",
+            f"the delay {unreachable} is never reached: max_attempts {limit} allows {retries} retries",
+            f"Set max_attempts: {len(delays) + 1}, or remove the delay.")
+    if limit is not None and 0 < len(delays) < min(limit, FOREVER) - 1:
+        yield PolicyWarning(
+            "short-schedule",
+            f"{len(delays)} delays for {limit - 1} retries: the last ({duration(delays[-1])}) is repeated",
+            "List one delay per retry if that is not meant.")
+    if any(delay <= timedelta(0) for delay in delays):
+        yield PolicyWarning("zero-delay", "a delay of zero retries at once, in the middle of the same outage",
+                            "Give every retry a delay.")
+
+
+def _exponential(policy: RetryPolicy) -> Iterator[PolicyWarning]:
+    backoff = policy.backoff
+    if not isinstance(backoff, Exponential):
+        return
+    if backoff.base <= timedelta(0):
+        yield PolicyWarning("zero-delay", "base 0 makes every delay zero", "Set base to the first delay.")
+    if backoff.multiplier < 1:
+        yield PolicyWarning("shrinking", f"multiplier {backoff.multiplier:g} makes every delay shorter than the last",
+                            "Use a multiplier of 1 or more.")
+    if backoff.cap is not None and backoff.cap < backoff.base:
+        yield PolicyWarning("cap-below-base", f"cap {duration(backoff.cap)} is below base {duration(backoff.base)}, "
+                            "so every delay is the cap", "Raise cap, or lower base.")
+    if backoff.cap is None and backoff.multiplier > 1 and (policy.max_attempts or FOREVER) > 20:
+        yield PolicyWarning("no-cap", "the delay doubles without a cap and reaches years", "Set cap.")
+
+
+def _patterns(policy: RetryPolicy) -> Iterator[PolicyWarning]:
+    hopeless = [ascii_lower(p) for p in policy.unrecoverable]
+    if any(not p.strip() for p in (*policy.recoverable, *policy.unrecoverable)):
+        yield PolicyWarning("empty-pattern", "an empty pattern matches every error", "Remove it.")
+    for pattern in policy.recoverable:
+        low = ascii_lower(pattern)
+        if low and any(p and p in low for p in hopeless):
+            yield PolicyWarning("contradiction", f"{pattern!r} is listed as recoverable, but an unrecoverable "
+                                "pattern matches it and wins", "Remove one of the two.")
+
+
+def _age(policy: RetryPolicy) -> Iterator[PolicyWarning]:
+    if policy.max_age is None or policy.backoff is None or policy.max_attempts is None:
+        return
+    retries = min(policy.max_attempts, FOREVER) - 1
+    longest = sum((policy.backoff.bounds(k)[1] for k in range(1, retries + 1)), timedelta(0))
+    if longest > policy.max_age:
+        yield PolicyWarning(
+            "age-before-attempts",
+            f"max_age {duration(policy.max_age)} ends before the schedule does ({duration(longest)})",
+            "Raise max_age, or lower max_attempts.")

@@ -1,0 +1,109 @@
+"""What core needs from outside: a clock, a way to be stopped, and the book in which overrides are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from console.core.override import Intent, ItemOutcome, Override, OverrideState, Request
+    from console.core.plan import Confirmation, Plan, PlanRow
+
+
+class Clock(Protocol):
+    """Time, so that tests can hold it."""
+
+    def now(self) -> datetime:
+        """Aware, in UTC."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+class Stop(Protocol):
+    """Somebody may ask for an end; whoever works looks here between two steps."""
+
+    @property
+    def requested(self) -> bool: ...
+
+
+class Never:
+    """A Stop that is never requested."""
+
+    requested = False
+
+
+class Book(Protocol):
+    """The trail: plans, overrides and an append-only chain of records. Whatever returns is durable.
+
+    Every method that writes raises `TrailUnavailable` when it cannot be sure the write will last (full,
+    read-only, gone, replaced, hung), and `TrailBroken` when the chain it would append to is not intact.
+    """
+
+    # Plans: working data, kept while an override may need it.
+
+    def add_rows(self, plan_id: str, rows: Sequence[PlanRow]) -> None:
+        """Rows of a plan that is being proposed."""
+
+    def seal(self, plan: Plan) -> None:
+        """The plan is complete; its rows never change again."""
+
+    def discard(self, plan_id: str) -> None:
+        """Forget a plan that was not sealed or has expired unapplied."""
+
+    def plan(self, plan_id: str) -> Plan:
+        """`NoSuchPlan` when there is none. A unique prefix of the id is enough."""
+
+    def rows(self, plan_id: str, first: int, last: int) -> Iterator[Sequence[PlanRow]]:
+        """The rows with these ordinals, both included, in order, streamed in batches."""
+
+    # Overrides.
+
+    def begin(self, op_id: str, plan: Plan, confirmation: Confirmation, owner: str, now: datetime) -> None:
+        """Lease every backend of the plan to `owner` and record the confirmation, or change nothing and
+        raise `OverrideRunning`; `PlanStale` when the plan was begun before."""
+
+    def take_over(self, op_id: str, owner: str, now: datetime, confirmation: Confirmation) -> None:
+        """Lease the backends of a stopped or abandoned override again, on record. `OverrideRunning` while
+        its owner is alive: heard of within the last minute and, on this host, still a process."""
+
+    def intend(self, op_id: str, owner: str, body: Mapping[str, Any], now: datetime) -> int:
+        """Record an intent if `owner` still holds the lease; returns its sequence number."""
+
+    def conclude(
+        self, op_id: str, owner: str, intent: int, outcomes: Sequence[ItemOutcome], body: Mapping[str, Any], now: datetime
+    ) -> None:
+        """Record what became of an intent, item by item."""
+
+    def beat(self, op_id: str, owner: str, now: datetime) -> Request | None:
+        """Keep the lease alive; what somebody asks of this override, if they do."""
+
+    def ask(self, op_id: str, request: Request) -> None:
+        """Ask a running override to pause, stop or continue, from any process."""
+
+    def mark(self, op_id: str, state: OverrideState, note: str, now: datetime) -> None:
+        """Record a change of state; a stopped or finished override gives its leases back and is anchored."""
+
+    def override(self, op_id: str) -> Override:
+        """`NoSuchOverride` when there is none. A unique prefix of the id is enough."""
+
+    def overrides(self, limit: int | None = None) -> Sequence[Override]:
+        """Newest first."""
+
+    def outcomes(self, op_id: str) -> Iterator[Sequence[ItemOutcome]]:
+        """All outcomes of an override in the order they were recorded, streamed in batches."""
+
+    def intents(self, op_id: str) -> Sequence[Intent]:
+        """All intents of an override, in order."""
+
+    def unresolved(self) -> Sequence[Intent]:
+        """Intents without an outcome whose owner is not alive."""
+
+    # Records.
+
+    def refuse(self, body: Mapping[str, Any], now: datetime) -> None:
+        """Record that something was refused, and why."""
+
+    def history_of(self, key: str) -> Sequence[tuple[datetime, str]]:
+        """What this trail did to one item: when, and in words."""

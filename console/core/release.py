@@ -1,0 +1,110 @@
+"""Release: when the items of a plan may run. A pure function of the plan, so that it can be computed again."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+
+from console.core.faults import UsageFault
+from console.core.text import duration, parse_duration
+
+CANARY_GROWTH = 5
+"""Each step after a good canary is this many times as large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """All at once."""
+
+    def __str__(self) -> str:
+        return "now"
+
+    def offset(self, position: int, total: int, seed: str) -> timedelta:  # noqa: ARG002
+        return timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Evenly over a window, each item somewhere within its own share of it."""
+
+    window: timedelta
+
+    def __str__(self) -> str:
+        return f"over {duration(self.window)}"
+
+    def offset(self, position: int, total: int, seed: str) -> timedelta:
+        return self.window * ((position + _share(seed, position)) / max(total, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many per second."""
+
+    per_second: float
+
+    def __str__(self) -> str:
+        return f"{self.per_second:g}/s"
+
+    def offset(self, position: int, total: int, seed: str) -> timedelta:  # noqa: ARG002
+        return timedelta(seconds=position / self.per_second)
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """A few per backend first; the rest in growing steps once those are seen to succeed."""
+
+    size: int
+
+    def __str__(self) -> str:
+        return f"canary {self.size}"
+
+    def offset(self, position: int, total: int, seed: str) -> timedelta:  # noqa: ARG002
+        return timedelta(0)
+
+    def steps(self, total: int) -> list[int]:
+        """The sizes of the steps that make up `total`."""
+        sizes, size, left = [], self.size, total
+        while left > 0:
+            sizes.append(min(size, left))
+            left -= size
+            size *= CANARY_GROWTH
+        return sizes
+
+
+Release = Now | Over | Rate | Canary
+
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)/(s|m|h)")
+_PER = {"s": 1, "m": 60, "h": 3600}
+
+
+def parse_release(text: str) -> Release:
+    """`now`, `over 30m`, `10/s`, `canary 20`."""
+    words = text.split()
+    match words:
+        case ["now"]:
+            return Now()
+        case ["over", window]:
+            return Over(_positive(window, text))
+        case ["canary", size] if size.isascii() and size.isdigit() and 0 < int(size) <= 1_000_000:
+            return Canary(int(size))
+        case [rate] if (found := _RATE.fullmatch(rate)) and float(found[1]) > 0:
+            return Rate(float(found[1]) / _PER[found[2]])
+    raise UsageFault(f"{text!r} is not a release", fix="Use now, over 30m, 10/s or canary 20.")
+
+
+def _positive(window: str, text: str) -> timedelta:
+    try:
+        found = parse_duration(window)
+    except ValueError:
+        found = timedelta(0)
+    if found <= timedelta(0):
+        raise UsageFault(f"{text!r} is not a release", fix="Write the window as in over 30m.")
+    return found
+
+
+def _share(seed: str, position: int) -> float:
+    """A number in [0, 1) that the same plan always gives the same position."""
+    digest = hashlib.blake2b(f"{seed}:{position}".encode(), digest_size=6).digest()
+    return int.from_bytes(digest) / (1 << 48)

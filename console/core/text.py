@@ -1,0 +1,211 @@
+"""Untrusted text made harmless, durations and instants as words, the words for conditions. Pure str → str."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+
+CELL_LIMIT = 200
+DETAIL_LIMIT = 200_000
+
+CONDITION_WORDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "waiting": ("◌", "waiting"),
+        "running": ("▸", "running"),
+        "retrying": ("↻", "retrying"),
+        "failed": ("✗", "failed"),
+        "terminal": ("⊗", "terminal"),
+        "stuck": ("!", "stuck"),
+        "done": ("✓", "done"),
+        "cancelled": ("-", "cancelled"),
+        "unknown": ("?", "unknown"),
+    }
+)
+"""Condition → (symbol of one narrow character, label), so that colour is never the only sign."""
+
+# --- untrusted text ---------------------------------------------------------------------------------
+
+_PLAIN, _MARK, _PRESENTATION, _HOSTILE = ".", "m", "v", "x"
+
+# Letters and marks by category that nevertheless show nothing: grapheme joiner, Hangul fillers, Khmer
+# inherent vowels, Mongolian selectors, and the variation selectors no emoji needs.
+_FILLERS = (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x3164, 0xFFA0)
+_INVISIBLE = frozenset((*_FILLERS, *range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0)))
+_EMOJI_SELECTORS = frozenset([0xFE0E, 0xFE0F])
+
+
+class _Kinds(dict[int, str]):
+    """Code point → what kind it is, for `str.translate`; remembers a bounded number of them."""
+
+    def __missing__(self, point: int) -> str:
+        if len(self) >= 4096:
+            self.clear()
+        kind = self[point] = _kind(point)
+        return kind
+
+
+def _kind(point: int) -> str:
+    if point in _INVISIBLE:
+        return _HOSTILE
+    if point in _EMOJI_SELECTORS:
+        return _PRESENTATION
+    category = unicodedata.category(chr(point))
+    if category[0] == "M":
+        return _MARK
+    return _HOSTILE if category[0] == "C" or category in ("Zl", "Zp") else _PLAIN
+
+
+_KINDS = _Kinds()
+
+# Over the text's kinds: a hostile character, an emoji selector with nothing to select for, or the
+# combining marks after the fourth.
+_ODD = re.compile(r"x|(?<!\.)v|(?<=mmmm)m+")
+
+
+def neutralise(text: str, limit: int = CELL_LIMIT, multiline: bool = False) -> str:
+    """Text from anywhere as text that is safe to print: cut first, then every control made visible.
+
+    One line by default, where newline and tab become ␊ and ␉; with `multiline` newlines stay.
+    """
+    if len(text) > limit:
+        text = text[: max(limit - 1, 0)] + "…"
+    if text.isascii() and text.isprintable():
+        return text
+    if not multiline:
+        return _neutral_line(text)
+    lines = text.replace("\r\n", "\n").replace("\t", "    ").split("\n")
+    return "\n".join(map(_neutral_line, lines))
+
+
+def _neutral_line(line: str) -> str:
+    if line.isascii() and line.isprintable():
+        return line
+    kinds = line.translate(_KINDS)
+    pieces: list[str] = []
+    done = 0
+    for odd in _ODD.finditer(kinds):
+        pieces.append(line[done : odd.start()])
+        pieces.append(_visible(line[odd.start()]) if odd[0] in "xv" else f"⟨+{len(odd[0])}⟩")
+        done = odd.end()
+    return "".join(pieces) + line[done:]
+
+
+def _visible(char: str) -> str:
+    point = ord(char)
+    if point < 0x20:
+        return chr(0x2400 + point)
+    if point == 0x7F:
+        return "␡"
+    if point <= 0xFF:
+        return f"\\x{point:02x}"
+    return f"\\u{point:04x}" if point <= 0xFFFF else f"\\U{point:08x}"
+
+
+_FIRST_LINE = re.compile(r"\S[^\r\n]*")
+
+
+def first_line(text: str) -> str:
+    """The first line that says something."""
+    found = _FIRST_LINE.search(text)
+    return found[0].rstrip() if found else ""
+
+
+def csv_cell(text: str) -> str:
+    """A cell no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+# --- durations and instants -------------------------------------------------------------------------
+
+_UNITS = (
+    ("w", timedelta(weeks=1)),
+    ("d", timedelta(days=1)),
+    ("h", timedelta(hours=1)),
+    ("m", timedelta(minutes=1)),
+    ("s", timedelta(seconds=1)),
+    ("ms", timedelta(milliseconds=1)),
+)
+_DURATION = re.compile("".join(rf"(?:([0-9]+){unit}(?![a-z]))?" for unit, _ in _UNITS))
+_ZERO = timedelta(0)
+
+
+def parse_duration(text: str) -> timedelta:
+    """`5m`, `1h30m`, `2w`, `250ms`: units from large to small, each at most once."""
+    found = _DURATION.fullmatch(text)
+    if not text or not found:
+        raise ValueError(f"{text[:40]!r} is not a duration such as 90s, 5m, 1h30m or 2d")
+    try:
+        return sum((int(n) * unit for n, (_, unit) in zip(found.groups(), _UNITS, strict=True) if n), _ZERO)
+    except (OverflowError, ValueError):
+        raise ValueError(f"{text[:40]!r} is too long a time") from None
+
+
+def duration(span: timedelta) -> str:
+    """What `parse_duration` reads back as the same time, down to the millisecond: `1h30m`, `30d`, `2w`."""
+    if span < _ZERO:
+        return f"-{duration(-span)}"
+    weeks, rest = divmod(span, _UNITS[0][1])
+    if weeks and not rest:
+        return f"{weeks}w"
+    pieces: list[str] = []
+    for unit, size in _UNITS[1:]:
+        count, span = divmod(span, size)
+        if count:
+            pieces.append(f"{count}{unit}")
+    return "".join(pieces) or "0s"
+
+
+def countdown(span: timedelta) -> str:
+    """The two largest units, for a clock that ticks: `12s`, `4m 12s`, `2h 05m`, `3d 4h`."""
+    if span < _ZERO:
+        return f"-{countdown(-span)}"
+    minutes, seconds = divmod(span // timedelta(seconds=1), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d {hours}h"
+    if hours:
+        return f"{hours}h {minutes:02}m"
+    return f"{minutes}m {seconds:02}s" if minutes else f"{seconds}s"
+
+
+def ago(age: timedelta) -> str:
+    """How long since, in its largest unit: `now`, `12s ago`, `4m ago`, `3d ago`; `in 4m` when ahead."""
+    for unit, size in _UNITS[1:-1]:
+        if count := abs(age) // size:
+            return f"{count}{unit} ago" if age > _ZERO else f"in {count}{unit}"
+    return "now"
+
+
+def span(low: timedelta, high: timedelta) -> str:
+    """Bounds in one unit where that reads well, as `45–75 s`; else `30s–5m`; one duration when equal."""
+    if low == high:
+        return duration(low)
+    for unit, size in _UNITS[1:]:
+        if not low % size and not high % size:
+            if high // size > 120:
+                break
+            return f"{low // size}–{high // size} {unit}"
+    return f"{duration(low)}–{duration(high)}"
+
+
+def instant(moment: datetime) -> str:
+    """ISO-8601 in UTC with `Z`; a time without a zone is a mistake of the caller."""
+    if moment.tzinfo is None:
+        raise ValueError("a time without a zone")
+    try:
+        moment = moment.astimezone(UTC)
+    except OverflowError:  # the last hours of year 9999, the first of year 1: true as they stand
+        return moment.isoformat()
+    return moment.isoformat().removesuffix("+00:00") + "Z"
+
+
+_ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+def ascii_lower(text: str) -> str:
+    """Lower case as every backend can do it: A–Z only."""
+    return text.lower() if text.isascii() else text.translate(_ASCII_LOWER)
