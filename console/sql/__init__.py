@@ -1,0 +1,1 @@
+"""What every SQL backend needs once: engines, read-only guards, times, keyset pages, guarded updates."""

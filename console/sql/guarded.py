@@ -1,0 +1,140 @@
+"""The guarded write: a whole chunk compared with its before-image and set, in one statement of one transaction.
+
+Rows are found by the place the preview saw them at *and* by key, so that a table that was rewritten in
+between (VACUUM renumbers rowids) can never lead to another row; what moved is found again by its key alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.engine import Dialect
+
+from console.core.backend import CHANGED, Change, Image, Outcome, OutcomeKind
+from console.core.item import ItemKey
+from console.sql.database import Database, Row, RowRefused, Writer
+
+_KEYS_PER_READ = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The table a guarded write goes to: its key column and the columns of the image, in image order."""
+
+    table: str
+    key: str
+    image: tuple[str, ...]
+    status: str
+    """The image column a conflict is explained by."""
+
+
+class SqliteGuard:
+    """Compare-and-set on an SQLite table whose rows are write units of their own."""
+
+    def __init__(self, database: Database, target: Target) -> None:
+        self._database = database
+        self._target = target
+        self._sql = _Statements(target, database.dialect)
+
+    def swap(self, changes: Sequence[Change]) -> list[Outcome]:
+        """Every change or its conflict, in one transaction that holds the write lock from the start."""
+        numbers = {change.keys[0].parts[0]: n for n, change in enumerate(changes)}
+        outcomes: dict[int, Outcome] = {}
+        with self._database.writing() as writer:
+            writer.execute(self._sql.create)
+            writer.execute(self._sql.clear)
+            writer.executemany(self._sql.fill, [_line(n, change) for n, change in enumerate(changes)])
+            self._part(writer, 0, len(changes), numbers, outcomes)
+            if len(outcomes) < len(changes):
+                self._explain(writer, changes, outcomes)
+        return [outcomes[n] for n in range(len(changes))]
+
+    def _part(
+        self, writer: Writer, first: int, end: int, numbers: dict[str, int], outcomes: dict[int, Outcome]
+    ) -> None:
+        """Set a part of the chunk; where a row refuses, halve until it stands alone, and go on without it."""
+        try:
+            with writer.savepoint():
+                done = [numbers[key] for (key,) in writer.execute(self._sql.by_place, (first, end))]
+                if len(done) < end - first:
+                    done += [numbers[key] for (key,) in writer.execute(self._sql.by_key, (first, end))]
+        except RowRefused as refused:
+            if end - first == 1:
+                outcomes[first] = Outcome(OutcomeKind.FAILED, str(refused))
+                return
+            middle = (first + end) // 2
+            self._part(writer, first, middle, numbers, outcomes)
+            self._part(writer, middle, end, numbers, outcomes)
+        else:
+            outcomes.update(dict.fromkeys(done, CHANGED))
+
+    def _explain(self, writer: Writer, changes: Sequence[Change], outcomes: dict[int, Outcome]) -> None:
+        now = {row[0]: row[1:] for row in writer.execute(self._sql.images_now)}
+        for n, change in enumerate(changes):
+            if n not in outcomes:
+                outcomes[n] = conflict(change.before, now.get(n), self._target.image)
+
+    def images(self, keys: Sequence[ItemKey]) -> dict[ItemKey, Image]:
+        """The image of each of these rows as it is now; rows that are gone are missing."""
+        found: dict[ItemKey, Image] = {}
+        for start in range(0, len(keys), _KEYS_PER_READ):
+            by_part = {key.parts[0]: key for key in keys[start : start + _KEYS_PER_READ]}
+            rows = self._database.fetch(self._sql.images_of(len(by_part)), list(by_part))
+            found.update({by_part[row[0]]: tuple(row[1:]) for row in rows})
+        return found
+
+
+def conflict(before: Image, now: Image | None, columns: tuple[str, ...]) -> Outcome:
+    """Why a row was left alone, by the first column that is no longer what the preview saw."""
+    if now is None:
+        return Outcome(OutcomeKind.CONFLICTED, "no longer there")
+    for column, was, found in zip(columns, before, now, strict=True):
+        if was != found:
+            return Outcome(OutcomeKind.CONFLICTED, f"{column} is now {_shown(found)}, was {_shown(was)}")
+    return Outcome(OutcomeKind.CONFLICTED, "changed while it was being written")
+
+
+def _shown(value: Any) -> str:
+    return "NULL" if value is None else str(value)[:80]
+
+
+def _line(n: int, change: Change) -> Row:
+    place = int(change.unit) if change.unit.isdecimal() else None
+    return (n, place, change.keys[0].parts[0], *change.before, *change.after)
+
+
+class _Statements:
+    """The statements of one target, with every name quoted by the dialect."""
+
+    def __init__(self, target: Target, dialect: Dialect) -> None:
+        quote = dialect.identifier_preparer.quote
+        table, key = quote(target.table), quote(target.key)
+        columns = [quote(column) for column in target.image]
+        width = range(len(columns))
+        befores, afters = [f"b{n}" for n in width], [f"a{n}" for n in width]
+        names = ("n", "place", "key", *befores, *afters)
+        self.create = (
+            "CREATE TEMP TABLE IF NOT EXISTS retriage_chunk"
+            f" (n INTEGER PRIMARY KEY, place INTEGER, {', '.join(names[2:])})"
+        )
+        self.clear = "DELETE FROM temp.retriage_chunk"
+        self.fill = f"INSERT INTO temp.retriage_chunk VALUES ({', '.join('?' * len(names))})"
+        sets = ", ".join(f"{column} = chunk.a{n}" for n, column in enumerate(columns))
+        guard = " AND ".join(f"{table}.{column} IS chunk.b{n}" for n, column in enumerate(columns))
+        update = (
+            f"UPDATE {table} SET {sets} FROM temp.retriage_chunk AS chunk"
+            f" WHERE chunk.n >= ? AND chunk.n < ? AND {{found}} AND {guard} RETURNING {table}.{key}"
+        )
+        self.by_place = update.format(found=f"{table}.rowid = chunk.place AND {table}.{key} = chunk.key")
+        self.by_key = update.format(found=f"{table}.{key} = chunk.key")
+        listed = ", ".join(f"{table}.{column}" for column in columns)
+        self.images_now = (
+            f"SELECT chunk.n, {listed} FROM temp.retriage_chunk AS chunk JOIN {table} ON {table}.{key} = chunk.key"
+        )
+        self._images = f"SELECT {key}, {', '.join(columns)} FROM {table} WHERE {key} IN ({{marks}})"
+
+    def images_of(self, count: int) -> str:
+        return self._images.format(marks=", ".join("?" * count))

@@ -1,0 +1,244 @@
+"""Everything a SQL backend reads, from its layout: pages, counts, error streams, histograms, single rows."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import Any
+
+import sqlalchemy as sa
+
+from console.core.backend import Count, ErrorBatch, Histogram, PageRequest, Timeline
+from console.core.item import ERROR_HEAD, Condition, Item, ItemKey
+from console.core.policy import RetryPolicy
+from console.core.ports import Never, Stop
+from console.core.query import Cursor, Filter, Page
+from console.sql.database import Database, Row
+from console.sql.layout import Expression, Layout, Predicate, Segment
+from console.sql.paging import PageBuilder, given_for, shape_of
+from console.sql.statement import Binds, Prepared
+from console.sql.where import Where
+
+_KEPT_STATEMENTS = 128
+_KEYS_PER_READ = 200
+
+Arm = tuple[Segment, list[Predicate]]
+
+
+class Reader:
+    """The reading half of the contract over one database and layout."""
+
+    def __init__(self, name: str, database: Database, layout: Layout, policy: RetryPolicy) -> None:
+        self._database = database
+        self._layout = layout
+        self._where = Where(name, database.dialect, layout.time, policy)
+        self._kept: OrderedDict[Hashable, Prepared | None] = OrderedDict()
+        self._lock = Lock()
+
+    # -- pages -----------------------------------------------------------------------------------
+
+    def page(self, request: PageRequest) -> Page:
+        shape = shape_of(request.sort, request.backward, request.after)
+
+        def build(binds: Binds) -> Any:
+            arms = self._arms(request.filter, binds)
+            return PageBuilder(self._layout, shape, binds).statement(arms) if arms else None
+
+        statement = self._prepared(("page", request.filter, shape), build)
+        if statement is None:
+            return Page((), None, None)
+        given = given_for(request.after, request.limit + 1)
+        rows = self._database.read(statement, request.now, given)
+        more = len(rows) > request.limit
+        rows = rows[: request.limit]
+        if request.backward:
+            rows.reverse()
+        return self._as_page(rows, request, more)
+
+    def _as_page(self, rows: list[Row], request: PageRequest, more: bool) -> Page:
+        if not rows:
+            return Page((), None, None)
+        read, now = self._layout.read, request.now
+        width = len(self._layout.segments[0].roles.row)
+        items = tuple([read(row[:width], now) for row in rows])
+        first, last = self._cursor(rows[0], width), self._cursor(rows[-1], width)
+        if request.backward:
+            return Page(items, last if request.after is not None else None, first if more else None)
+        return Page(items, last if more else None, first if request.after is not None else None)
+
+    def _cursor(self, row: Row, width: int) -> Cursor:
+        ties = len(self._layout.segments[0].roles.tie)
+        has_value = len(row) - width - 1 - ties == 1
+        return Cursor(row[width + 1] if has_value else None, bool(row[width]), tuple(row[len(row) - ties :]))
+
+    def _arms(self, filter: Filter, binds: Binds) -> list[Arm]:
+        """The segments that can hold what is asked for, each with its predicates."""
+        wanted = filter.conditions()
+        arms = [
+            (segment, self._belongs(segment, here, binds))
+            for segment in self._layout.segments
+            if (here := [c for c in segment.conditions if c in wanted])
+        ]
+        if not self._layout.leads_are_indexed:
+            arms = _in_one_pass(arms)
+        return [
+            (segment, [*where, *self._where.predicates(filter, segment.roles, binds)]) for segment, where in arms
+        ]
+
+    def _belongs(self, segment: Segment, conditions: list[Condition], binds: Binds) -> list[Predicate]:
+        where = [] if segment.lead is None else [segment.lead]
+        if len(conditions) < len(segment.conditions):
+            where.append(sa.or_(*(self._residual(segment, c, binds) for c in conditions)))
+        return where
+
+    def _residual(self, segment: Segment, condition: Condition, binds: Binds) -> Predicate:
+        predicate = segment.conditions[condition](binds)
+        return sa.true() if predicate is None else predicate
+
+    def _prepared(self, key: Hashable, build: Callable[[Binds], Any]) -> Prepared | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        binds = Binds()
+        built = build(binds)
+        statement = None if built is None else Prepared(built, binds, self._database.dialect)
+        with self._lock:
+            self._kept[key] = statement
+            while len(self._kept) > _KEPT_STATEMENTS:
+                self._kept.popitem(last=False)
+        return statement
+
+    # -- counts ----------------------------------------------------------------------------------
+
+    def counts(self, filter: Filter, now: datetime, cap: int | None) -> Mapping[Condition, Count]:
+        wanted = filter.conditions()
+
+        def build(binds: Binds) -> Any:
+            return self._count_statement(filter, wanted, cap, binds)
+
+        statement = self._prepared(("counts", filter, cap), build)
+        totals = dict.fromkeys(wanted, 0)
+        if statement is not None:
+            for condition, found in self._database.read(statement, now):
+                totals[Condition(condition)] += found
+        return {
+            condition: Count(min(found, cap), False) if cap is not None and found > cap else Count(found)
+            for condition, found in totals.items()
+        }
+
+    def _count_statement(
+        self, filter: Filter, wanted: frozenset[Condition], cap: int | None, binds: Binds
+    ) -> Any:
+        selects = []
+        for segment in self._layout.segments:
+            for condition in segment.conditions:
+                if condition not in wanted:
+                    continue
+                residual = segment.conditions[condition](binds)
+                where = [p for p in (segment.lead, residual) if p is not None]
+                where += self._where.predicates(filter, segment.roles, binds)
+                rows: Any = sa.select(sa.literal_column("1").label("one")).select_from(segment.source).where(*where)
+                if cap is not None:
+                    rows = rows.limit(sa.literal_column(str(cap + 1)))
+                name: Any = sa.literal_column(f"'{condition.value}'").label("condition")
+                selects.append(sa.select(name, sa.func.count()).select_from(rows.subquery()))
+        return sa.union_all(*selects) if selects else None
+
+    # -- streams ---------------------------------------------------------------------------------
+
+    def errors(self, filter: Filter, now: datetime, stop: Stop) -> Iterator[ErrorBatch]:
+        def build(binds: Binds) -> Any:
+            return _all(
+                sa.select(_head(segment.roles.error), _or_null(segment.roles.updated))
+                .select_from(segment.source).where(*where)
+                for segment, where in self._arms(filter, binds)
+            )
+
+        statement = self._prepared(("errors", filter), build)
+        if statement is None:
+            return
+        for rows in self._database.stream(statement, now, stop):
+            yield ErrorBatch(rows, self._layout.time.decode)
+
+    def histogram(
+        self, timeline: Timeline, filter: Filter, now: datetime, start: datetime, width: timedelta, buckets: int
+    ) -> Histogram:
+        def build(binds: Binds) -> Any:
+            return _all(
+                sa.select(column).select_from(segment.source).where(*where, column.is_not(None))
+                for segment, where in self._arms(filter, binds)
+                if (column := getattr(segment.roles, timeline.value)) is not None
+            )
+
+        statement = self._prepared(("histogram", filter, timeline), build)
+        counts = [0] * (buckets + 2)
+        edges = [start + width * n for n in range(buckets + 1)]
+        decode = self._layout.time.decode
+        if statement is not None:
+            for rows in self._database.stream(statement, now, Never()):
+                for (raw,) in rows:
+                    if (at := decode(raw)) is not None:
+                        counts[bisect_right(edges, at)] += 1
+        return Histogram(start, width, tuple(counts[1:-1]), counts[0], counts[-1])
+
+    # -- single items ----------------------------------------------------------------------------
+
+    def rows(self, keys: Sequence[ItemKey], now: datetime, columns: Sequence[Expression] = ()) -> Iterator[Row]:
+        """The rows of some keys, whatever their condition: `Roles.row`, then the extra columns asked for."""
+        for start in range(0, len(keys), _KEYS_PER_READ):
+            some = keys[start : start + _KEYS_PER_READ]
+
+            def build(binds: Binds, some: Sequence[ItemKey] = some) -> Any:
+                return _all(
+                    sa.select(*segment.roles.row, *columns).select_from(segment.source)
+                    .where(*([] if segment.lead is None else [segment.lead]), _is_one_of(segment, some, binds))
+                    for segment in self._layout.segments
+                )
+
+            binds = Binds()
+            yield from self._database.read(Prepared(build(binds), binds, self._database.dialect), now)
+
+    def items(self, keys: Sequence[ItemKey], now: datetime) -> Mapping[ItemKey, Item]:
+        found = (self._layout.read(row, now) for row in self.rows(keys, now))
+        return {item.key: item for item in found}
+
+
+def _in_one_pass(arms: list[Arm]) -> list[Arm]:
+    """Segments of the same source as one arm, so that a table without the index is walked once."""
+    by_source: dict[int, list[Arm]] = {}
+    for arm in arms:
+        by_source.setdefault(id(arm[0].source), []).append(arm)
+    return [
+        (same[0][0], [sa.or_(*(sa.and_(sa.true(), *where) for _, where in same))]) for same in by_source.values()
+    ]
+
+
+def _all(selects: Any) -> Any:
+    arms = list(selects)
+    if not arms:
+        return None
+    return arms[0] if len(arms) == 1 else sa.union_all(*arms)
+
+
+def _head(error: Expression) -> Expression:
+    return sa.cast(sa.func.substr(error, sa.literal_column("1"), sa.literal_column(str(ERROR_HEAD))), sa.Text)
+
+
+def _or_null(column: Expression | None) -> Expression:
+    return sa.null() if column is None else column
+
+
+def _is_one_of(segment: Segment, keys: Sequence[ItemKey], binds: Binds) -> Predicate:
+    columns = segment.roles.key
+    fitting = [key.parts for key in keys if len(key.parts) == len(columns)]
+    if not fitting:
+        return sa.false()
+    if len(columns) == 1:
+        return columns[0].in_([binds.value(parts[0]) for parts in fitting])
+    return sa.or_(
+        *(sa.and_(*(c == binds.value(p) for c, p in zip(columns, parts, strict=True))) for parts in fitting)
+    )

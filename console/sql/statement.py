@@ -1,0 +1,77 @@
+"""Statements built once with SQLAlchemy and run many times by the driver.
+
+Building and compiling an expression costs more than fetching a page, so a `Prepared` keeps the compiled
+text, and knows for each parameter whether it is fixed, follows the clock, or is given by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnElement
+
+from console.sql.times import TimeStyle
+
+FromNow = Callable[[datetime], Any]
+
+
+class Binds:
+    """Collects the parameters of one statement while it is being built."""
+
+    def __init__(self) -> None:
+        self.fixed: dict[str, Any] = {}
+        self.moving: dict[str, FromNow] = {}
+
+    def value(self, value: Any) -> ColumnElement[Any]:
+        """A value known now. Text that is not valid Unicode came out of a database as bytes and goes back so."""
+        name = f"v{len(self.fixed)}"
+        bound = sa.bindparam(name, type_=sa.types.NullType())
+        if isinstance(value, str) and not _is_unicode(value):
+            self.fixed[name] = value.encode("utf-8", "surrogateescape")
+            return sa.cast(bound, sa.Text)
+        self.fixed[name] = value
+        return bound
+
+    def from_now(self, style: TimeStyle, offset: timedelta = timedelta(0)) -> BindParameter[Any]:
+        """The clock plus an offset, encoded as the column stores it."""
+        name = f"t{len(self.moving)}"
+        self.moving[name] = lambda now: style.encode(_shifted(now, offset))
+        return sa.bindparam(name, type_=sa.types.NullType())
+
+    def given(self, name: str) -> BindParameter[Any]:
+        """A parameter the caller supplies at each run."""
+        return sa.bindparam(name, type_=sa.types.NullType())
+
+
+def _is_unicode(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def _shifted(now: datetime, offset: timedelta) -> datetime:
+    try:
+        return now + offset
+    except OverflowError:
+        return (datetime.max if offset > timedelta(0) else datetime.min).replace(tzinfo=now.tzinfo)
+
+
+class Prepared:
+    """Compiled SQL and where each of its parameters comes from."""
+
+    def __init__(self, statement: ClauseElement, binds: Binds, dialect: Dialect) -> None:
+        compiled = statement.compile(dialect=dialect)
+        assert isinstance(compiled, SQLCompiler)
+        self.sql = str(compiled)
+        self._order: list[str] | None = list(compiled.positiontup) if compiled.positiontup is not None else None
+        self._fixed = {**compiled.params, **binds.fixed}
+        self._moving = binds.moving
+
+    def parameters(self, now: datetime, given: Mapping[str, Any]) -> Any:
+        values = {**self._fixed, **given}
+        for name, make in self._moving.items():
+            values[name] = make(now)
+        return values if self._order is None else [values[name] for name in self._order]

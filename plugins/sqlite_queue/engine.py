@@ -1,0 +1,275 @@
+"""The queues themselves: enqueue, claim, complete, fail, reclaim, and the loop a worker runs.
+
+Every transition is one guarded UPDATE inside `BEGIN IMMEDIATE`, so a read that decides and the write that
+follows cannot be separated by another process. The queue, not the worker, decides delays.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from console.core.faults import BackendBusy
+from console.core.policy import RetryPolicy
+from console.core.ports import Clock, Stop
+from console.sql.database import Row, Writer
+from console.sql.sqlite import SqliteDatabase
+from console.sql.times import IsoText
+from plugins import _contract_queue as contract
+
+T = TypeVar("T")
+
+ERROR_CODE = "ERR_HANDLER"
+_PATIENCE = 60
+"""How often a busy database is asked again before a worker gives up: minutes, not seconds."""
+
+
+class Claimed(NamedTuple):
+    """A task this worker holds, with the authoritative counter as the claim left it."""
+
+    id: str
+    type: str
+    payload: Mapping[str, Any]
+    attempts: int
+
+
+class Queue(Protocol):
+    """What the worker loop needs of either queue."""
+
+    def claim(self) -> Claimed | None: ...
+
+    def complete(self, task: Claimed, result: object = None) -> bool: ...
+
+    def fail(self, task: Claimed, error: str) -> bool: ...
+
+    def reclaim(self) -> int: ...
+
+
+class _Queue:
+    def __init__(self, database: SqliteDatabase, policy: RetryPolicy, clock: Clock, time: IsoText | None = None) -> None:
+        self._database = database
+        self._policy = policy
+        self._clock = clock
+        self._time = time or IsoText()
+
+    def _now(self, ahead: timedelta = timedelta(0)) -> str:
+        return self._time.encode(self._clock.now() + ahead)
+
+    def _transact(self, body: Callable[[Writer], T]) -> T:
+        """A worker waits its turn: being locked out for a while is not an error."""
+        for _ in range(_PATIENCE):
+            try:
+                with self._database.writing() as writer:
+                    return body(writer)
+            except BackendBusy:
+                continue
+        raise BackendBusy("no turn to write for minutes", where=self._database.place)
+
+
+class AsyncTaskQueue(_Queue):
+    """The analysis queue over `async_tasks`."""
+
+    def enqueue(self, type: str, entity_id: str, *, delay: timedelta = timedelta(0)) -> str:
+        id = str(uuid.uuid4())
+        self._transact(lambda writer: writer.execute(
+            "INSERT INTO async_tasks (task_id, task_type, entity_id, status, attempts, next_run_at,"
+            " created_at, updated_at) VALUES (?, ?, ?, 'PENDING', 0, ?, ?, ?)",
+            (id, type, entity_id, self._now(delay), self._now(), self._now()),
+        ))
+        return id
+
+    def claim(self) -> Claimed | None:
+        now = self._now()
+        rows = self._transact(lambda writer: writer.execute(
+            "UPDATE async_tasks SET status = 'RUNNING', attempts = coalesce(attempts, 0) + 1, updated_at = ?"
+            " WHERE task_id = (SELECT task_id FROM async_tasks WHERE status = 'PENDING' AND next_run_at <= ?"
+            "                  ORDER BY next_run_at LIMIT 1)"
+            " AND status = 'PENDING' AND next_run_at <= ?"
+            " RETURNING task_id, task_type, entity_id, attempts",
+            (now, now, now),
+        ))
+        if not rows:
+            return None
+        id, type, entity_id, attempts = rows[0]
+        return Claimed(id, type or "", {"entity_id": entity_id}, attempts)
+
+    def complete(self, task: Claimed, result: object = None) -> bool:  # noqa: ARG002  this queue keeps no results
+        return bool(self._transact(lambda writer: writer.execute(
+            "UPDATE async_tasks SET status = 'DONE', last_error = NULL, updated_at = ?"
+            " WHERE task_id = ? AND status = 'RUNNING' AND attempts = ? RETURNING task_id",
+            (self._now(), task.id, task.attempts),
+        )))
+
+    def fail(self, task: Claimed, error: str) -> bool:
+        """One failure, one decision: rescheduled by the queue's delays, or FAILED."""
+        delay = self._delay(task.attempts)
+        return self._transact(lambda writer: self._settle(writer, task.id, task.attempts, error, delay))
+
+    def _delay(self, attempts: int) -> timedelta | None:
+        limit = self._policy.max_attempts
+        if limit is not None and attempts >= limit:
+            return None
+        bounds = self._policy.delay_after(attempts)
+        return bounds[0] if bounds else timedelta(0)
+
+    def _settle(self, writer: Writer, id: str, attempts: int, error: str | None, delay: timedelta | None) -> bool:
+        status = "FAILED" if delay is None else "PENDING"
+        return bool(writer.execute(
+            "UPDATE async_tasks SET status = ?, next_run_at = coalesce(?, next_run_at),"
+            " last_error = coalesce(?, last_error), updated_at = ?"
+            " WHERE task_id = ? AND status = 'RUNNING' AND attempts = ? RETURNING task_id",
+            (status, None if delay is None else self._now(delay), error, self._now(), id, attempts),
+        ))
+
+    def reclaim(self) -> int:
+        """Tasks whose worker went away: due at once while attempts are left, else FAILED."""
+        if self._policy.stuck_after is None:
+            return 0
+        overdue = self._now(-self._policy.stuck_after)
+
+        def reclaim(writer: Writer) -> int:
+            stuck = writer.execute(
+                "SELECT task_id, attempts FROM async_tasks WHERE status = 'RUNNING' AND updated_at < ?", (overdue,)
+            )
+            return sum(self._reclaim_one(writer, id, attempts) for id, attempts in stuck)
+
+        return self._transact(reclaim)
+
+    def _reclaim_one(self, writer: Writer, id: str, attempts: int) -> bool:
+        used_up = self._policy.max_attempts is not None and attempts >= self._policy.max_attempts
+        return self._settle(writer, id, attempts, None, None if used_up else timedelta(0))
+
+
+class ContractQueue(_Queue):
+    """The contract queue over `tasks` and `results`."""
+
+    def __init__(
+        self, database: SqliteDatabase, policy: RetryPolicy, clock: Clock, chance: random.Random | None = None
+    ) -> None:
+        super().__init__(database, policy, clock)
+        self._chance = chance or random.Random()
+
+    def enqueue(
+        self, func_path: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
+        max_retries: int = 3, timeout: int | None = None, delay: timedelta | None = None,
+    ) -> str:
+        id = str(uuid.uuid4())
+        eta = None if delay is None else self._now(delay)
+        self._transact(lambda writer: writer.execute(
+            "INSERT INTO tasks (id, func_path, args, kwargs, status, schedule, eta, max_retries, timeout,"
+            " attempts, created_at, updated_at, error) VALUES (?, ?, ?, ?, 'PENDING', ?, ?, ?, ?, 0, ?, ?, 'null')",
+            (id, func_path, json.dumps(list(args)), json.dumps(dict(kwargs or {})),
+             json.dumps({"eta": eta, "interval": None}), eta, max_retries, timeout, self._now(), self._now()),
+        ))
+        return id
+
+    def claim(self) -> Claimed | None:
+        now = self._now()
+        rows = self._transact(lambda writer: writer.execute(
+            "UPDATE tasks SET status = 'RUNNING', attempts = coalesce(attempts, 0) + 1,"
+            " updated_at = ?, last_attempt_at = ?"
+            " WHERE id = (SELECT id FROM tasks WHERE status = 'PENDING' AND (eta IS NULL OR eta <= ?)"
+            "             ORDER BY eta, created_at LIMIT 1)"
+            " AND status = 'PENDING' RETURNING id, func_path, args, kwargs, attempts",
+            (now, now, now),
+        ))
+        if not rows:
+            return None
+        id, func_path, args, kwargs, attempts = rows[0]
+        return Claimed(id, func_path or "", {"args": args, "kwargs": kwargs}, attempts)
+
+    def complete(self, task: Claimed, result: object = None) -> bool:
+        def complete(writer: Writer) -> bool:
+            won = writer.execute(
+                "UPDATE tasks SET status = 'SUCCESS', updated_at = ?"
+                " WHERE id = ? AND status = 'RUNNING' AND attempts = ? RETURNING last_attempt_at",
+                (self._now(), task.id, task.attempts),
+            )
+            if won:
+                self._record(writer, task, "SUCCESS", json.dumps(result, default=str), None, won[0])
+            return bool(won)
+
+        return self._transact(complete)
+
+    def fail(self, task: Claimed, error: str) -> bool:
+        """The predicate is on the counter after the claim: with max_retries 3 the third failure is final."""
+        def fail(writer: Writer) -> bool:
+            rows = writer.execute(
+                "SELECT max_retries, schedule FROM tasks WHERE id = ? AND status = 'RUNNING' AND attempts = ?",
+                (task.id, task.attempts),
+            )
+            if not rows:
+                return False
+            limit = self._policy.max_attempts if rows[0][0] is None else rows[0][0]
+            again = limit is None or contract.may_retry(task.attempts, limit)
+            eta = self._now(contract.retry_delay(self._policy, task.attempts, self._chance)) if again else None
+            won = writer.execute(
+                "UPDATE tasks SET status = ?, eta = coalesce(?, eta), schedule = coalesce(?, schedule), updated_at = ?"
+                " WHERE id = ? AND status = 'RUNNING' AND attempts = ? RETURNING last_attempt_at",
+                ("PENDING" if again else "FAILED", eta, with_eta(rows[0][1], eta) if again else None,
+                 self._now(), task.id, task.attempts),
+            )
+            self._record(writer, task, "PENDING" if again else "FAILED", None, error, won[0])
+            return True
+
+        return self._transact(fail)
+
+    def _record(
+        self, writer: Writer, task: Claimed, status: str, result: str | None, error: str | None, won: Row
+    ) -> None:
+        writer.execute(
+            "INSERT OR REPLACE INTO results (task_id, status, result, error, finished_at, attempts, last_attempt_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (task.id, status, result, error, self._now(), task.attempts, won[0]),
+        )
+
+    def reclaim(self) -> int:
+        """This queue has no rule for abandoned tasks: they stay RUNNING until a person hands them back."""
+        return 0
+
+
+def with_eta(schedule: Any, eta: str | None) -> str:
+    """The schedule JSON with its eta changed; a worker reads it from there."""
+    try:
+        parsed = json.loads(schedule) if isinstance(schedule, str) else {}
+    except ValueError:
+        parsed = {}
+    fields = parsed if isinstance(parsed, dict) else {}
+    return json.dumps({**fields, "eta": eta})
+
+
+Handler = Callable[[str, Mapping[str, Any]], object]
+
+
+def work(
+    queue: Queue, handler: Handler, clock: Clock, stop: Stop, log: Callable[[str], None], *, idle: float = 0.5
+) -> int:
+    """Claim and handle tasks until stopped. A handler that raises is a failed attempt, never the loop's end."""
+    executions = 0
+    while not stop.requested:
+        if reclaimed := queue.reclaim():
+            log(f"reclaimed {reclaimed} abandoned tasks")
+        task = queue.claim()
+        if task is None:
+            clock.sleep(idle)
+            continue
+        executions += 1
+        _execute(queue, handler, task, log)
+    return executions
+
+
+def _execute(queue: Queue, handler: Handler, task: Claimed, log: Callable[[str], None]) -> None:
+    try:
+        result = handler(task.type, task.payload)
+    except Exception as error:  # whatever a handler raises is the task's failure, recorded as such
+        message = str(error) or type(error).__name__
+        code = getattr(error, "code", None)
+        queue.fail(task, f"{code if isinstance(code, str) else ERROR_CODE}: {message}")
+        log(f"task {task.id} attempt {task.attempts} failed: {message}")
+    else:
+        queue.complete(task, result)
+        log(f"task {task.id} attempt {task.attempts} done")
