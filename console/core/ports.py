@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 if TYPE_CHECKING:
+    from console.core.audit import Record, Verification
     from console.core.override import Intent, ItemOutcome, Override, OverrideState, Request
     from console.core.plan import Confirmation, Plan, PlanRow
 
@@ -69,10 +70,20 @@ class Book(Protocol):
         its owner is alive: heard of within the last minute and, on this host, still a process."""
 
     def intend(self, op_id: str, owner: str, body: Mapping[str, Any], now: datetime) -> int:
-        """Record an intent if `owner` still holds the lease; returns its sequence number."""
+        """Record an intent if `owner` still holds the lease; returns its sequence number.
+
+        `body` holds at least `backend`, `ranges` (pairs of ordinals) and `at` (the backend's clock, as ISO text),
+        from which `intents` makes an `Intent` again. `LeaseLost` when the lease is someone else's.
+        """
 
     def conclude(
-        self, op_id: str, owner: str, intent: int, outcomes: Sequence[ItemOutcome], body: Mapping[str, Any], now: datetime
+        self,
+        op_id: str,
+        owner: str,
+        intent: int,
+        outcomes: Sequence[ItemOutcome],
+        body: Mapping[str, Any],
+        now: datetime,
     ) -> None:
         """Record what became of an intent, item by item."""
 
@@ -82,8 +93,11 @@ class Book(Protocol):
     def ask(self, op_id: str, request: Request) -> None:
         """Ask a running override to pause, stop or continue, from any process."""
 
-    def mark(self, op_id: str, state: OverrideState, note: str, now: datetime) -> None:
-        """Record a change of state; a stopped or finished override gives its leases back and is anchored."""
+    def mark(
+        self, op_id: str, state: OverrideState, note: str, now: datetime, *, owner: str | None = None
+    ) -> None:
+        """Record a change of state; a stopped or finished override gives its leases back and is anchored.
+        With an `owner`, `LeaseLost` when the override is not theirs any more."""
 
     def override(self, op_id: str) -> Override:
         """`NoSuchOverride` when there is none. A unique prefix of the id is enough."""
@@ -97,6 +111,9 @@ class Book(Protocol):
     def intents(self, op_id: str) -> Sequence[Intent]:
         """All intents of an override, in order."""
 
+    def open_intents(self, op_id: str) -> Sequence[Intent]:
+        """The intents of an override that have no outcome yet."""
+
     def unresolved(self) -> Sequence[Intent]:
         """Intents without an outcome whose owner is not alive."""
 
@@ -104,6 +121,18 @@ class Book(Protocol):
 
     def refuse(self, body: Mapping[str, Any], now: datetime) -> None:
         """Record that something was refused, and why."""
+
+    def records(self, *, after: int = 0, limit: int = 1_000) -> Sequence[Record]:
+        """Records in order, from the one after `after`."""
+
+    def newest(self, *, before: int | None = None, limit: int = 100) -> Sequence[Record]:
+        """Records newest first, from the one before `before`."""
+
+    def verified(self, anchors: str | None = None) -> Verification:
+        """Whether the whole trail is what was written; with a file of anchors, also at its end."""
+
+    def export(self, out: TextIO, form: str, *, items: bool = False) -> int:
+        """Every record as `jsonl` or `csv`, with its item outcomes if asked for; how many records."""
 
     def history_of(self, key: str) -> Sequence[tuple[datetime, str]]:
         """What this trail did to one item: when, and in words."""

@@ -1,0 +1,1 @@
+"""The book: a tamper-evident record of every override and refusal."""

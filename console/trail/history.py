@@ -1,0 +1,143 @@
+"""What the book tells: overrides, intents, outcomes, records. All of it works on a read-only trail too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from console.core.audit import Record
+from console.core.faults import NoSuchOverride
+from console.core.override import Intent, ItemOutcome, Override, OverrideState
+from console.trail.leases import Lease, leases
+from console.trail.plans import BATCH, Plans, only
+from console.trail.record import moment, parsed
+from console.trail.storage import Reading, Row, select
+from console.trail.texts import original, stored_text
+
+_BY_PREFIX = """SELECT op_id, plan_id, state, started, confirmed, counts, note FROM override_state
+    WHERE substr(op_id, 1, ?) = ? ORDER BY length(op_id), op_id LIMIT 2"""
+_NEWEST = """SELECT op_id, plan_id, state, started, confirmed, counts, note FROM override_state
+    ORDER BY seq DESC LIMIT ?"""
+_INTENTS = """SELECT r.seq, r.body FROM intent AS i JOIN record AS r ON r.seq = i.seq
+    WHERE i.op_id = ? ORDER BY r.seq"""
+_OPEN_INTENTS = """SELECT r.seq, r.body FROM intent AS i JOIN record AS r ON r.seq = i.seq
+    WHERE i.op_id = ? AND i.concluded IS NULL ORDER BY r.seq"""
+_ALL_OPEN_INTENTS = """SELECT r.seq, r.body FROM intent AS i JOIN record AS r ON r.seq = i.seq
+    WHERE i.concluded IS NULL ORDER BY r.seq"""
+_CONCLUSIONS = "SELECT concluded FROM intent WHERE op_id = ? AND concluded IS NOT NULL ORDER BY concluded"
+_ITEMS = """SELECT ordinal, key, outcome, detail FROM item_outcome
+    WHERE seq = ? AND ordinal > ? ORDER BY ordinal LIMIT ?"""
+_OF_ITEM = """SELECT r.at, o.confirmed, x.outcome, x.detail FROM item_outcome AS x
+    JOIN record AS r ON r.seq = x.seq JOIN intent AS i ON i.concluded = x.seq
+    JOIN override_state AS o ON o.op_id = i.op_id WHERE x.key = ? ORDER BY x.seq"""
+_RECORDS = "SELECT seq, kind, at, body, prev, hash FROM record WHERE seq > ? ORDER BY seq LIMIT ?"
+_RECORDS_BEFORE = "SELECT seq, kind, at, body, prev, hash FROM record WHERE seq < ? ORDER BY seq DESC LIMIT ?"
+
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+
+
+class History(Plans):
+    """The part of the book that answers."""
+
+    def override(self, op_id: str) -> Override:
+        def work(reading: Reading) -> tuple[list[Row], list[Lease]]:
+            return reading.all(_BY_PREFIX, (len(op_id), op_id)), leases(reading)
+
+        nothing: tuple[list[Row], list[Lease]] = ([], [])
+        rows, held = self._storage.read(work, nothing)
+        found = only(rows, op_id)
+        if found is None:
+            what = f"several overrides begin with {op_id!r}" if len(rows) > 1 and op_id else repr(op_id)
+            raise NoSuchOverride(what)
+        return _override(found, held)
+
+    def overrides(self, limit: int | None = None) -> Sequence[Override]:
+        def work(reading: Reading) -> list[Override]:
+            newest = reading.all(_NEWEST, (_HIGHEST if limit is None else limit,))
+            held = leases(reading)
+            return [_override(row, held) for row in newest]
+
+        nothing: list[Override] = []
+        return self._storage.read(work, nothing)
+
+    def outcomes(self, op_id: str) -> Iterator[Sequence[ItemOutcome]]:
+        for (seq,) in select(self._storage, _CONCLUSIONS, (op_id,)):
+            yield from self.item_outcomes(seq)
+
+    def item_outcomes(self, seq: int) -> Iterator[Sequence[ItemOutcome]]:
+        """The item outcomes that belong to one record, streamed in batches."""
+        last = _LOWEST
+        while True:
+            rows = select(self._storage, _ITEMS, (seq, last, BATCH))
+            if rows:
+                yield [ItemOutcome(*row) for row in original(rows, 1, 2, 3)]
+            if len(rows) < BATCH:
+                return
+            last = rows[-1][0]
+
+    def intents(self, op_id: str) -> Sequence[Intent]:
+        return _intents(select(self._storage, _INTENTS, (op_id,)))
+
+    def open_intents(self, op_id: str) -> Sequence[Intent]:
+        return _intents(select(self._storage, _OPEN_INTENTS, (op_id,)))
+
+    def unresolved(self) -> Sequence[Intent]:
+        now = self._clock.now()
+
+        def work(reading: Reading) -> tuple[list[Row], set[str]]:
+            held = leases(reading)  # before the intents: one that is made in between has a lease already
+            return reading.all(_ALL_OPEN_INTENTS), {lease.op_id for lease in held if lease.alive(now)}
+
+        nothing: tuple[list[Row], set[str]] = ([], set())
+        rows, running = self._storage.read(work, nothing)
+        return [intent for intent in _intents(rows) if intent.op_id not in running]
+
+    def history_of(self, key: str) -> Sequence[tuple[datetime, str]]:
+        rows = select(self._storage, _OF_ITEM, (stored_text(key),))
+        return [(moment(at), _in_words(json.loads(confirmed), outcome, detail))
+                for at, confirmed, outcome, detail in original(rows, 2, 3)]
+
+    def record(self, seq: int) -> Record | None:
+        """One record, if there is one of that number."""
+        found = self.records(after=seq - 1, limit=1)
+        return found[0] if found and found[0].seq == seq else None
+
+    def records(self, *, after: int = 0, limit: int = BATCH) -> Sequence[Record]:
+        """Records in order, from the one after `after`."""
+        return [parsed(row) for row in select(self._storage, _RECORDS, (after, limit))]
+
+    def newest(self, *, before: int | None = None, limit: int = 100) -> Sequence[Record]:
+        """Records newest first, from the one before `before`."""
+        asked = (_HIGHEST if before is None else before, limit)
+        return [parsed(row) for row in select(self._storage, _RECORDS_BEFORE, asked)]
+
+
+def intent_of(seq: int, body: Mapping[str, Any]) -> Intent:
+    """An intent as its record tells it."""
+    ranges = tuple((int(first), int(last)) for first, last in body["ranges"])
+    return Intent(seq, body["op_id"], body["plan_id"], body["backend"], ranges, moment(body["at"]))
+
+
+def _intents(rows: Sequence[Row]) -> list[Intent]:
+    return [intent_of(seq, json.loads(body)) for seq, body in rows]
+
+
+def _override(row: Row, held: Sequence[Lease]) -> Override:
+    op_id, plan_id, state, started, confirmed, counts, note = row
+    body = json.loads(confirmed)
+    own = [lease for lease in held if lease.op_id == op_id]
+    return Override(
+        op_id=op_id, plan_id=plan_id, state=OverrideState(state), started_at=moment(started), who=body["by"],
+        reason=body["reason"], ticket=body["ticket"], counts=json.loads(counts),
+        owner=own[0].owner if own else "",
+        heartbeat=max((lease.heartbeat for lease in own), default=None), note=original([(note,)], 0)[0][0],
+        confirmed=body,
+    )
+
+
+def _in_words(confirmed: Mapping[str, Any], outcome: str, detail: str) -> str:
+    action = str(confirmed["action"]).replace("_", " ")
+    became = f"{outcome.replace('_', ' ')} ({detail})" if detail else outcome.replace("_", " ")
+    return f"{action} by {confirmed['by']}: {became}; {confirmed['reason']} [{confirmed['op_id']}]"

