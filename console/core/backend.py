@@ -9,16 +9,18 @@ Hold a backend to the contract with `console.testing.exercise_backend()`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from console.core.item import Condition, Detail, Item, ItemKey
 from console.core.policy import RetryPolicy
-from console.core.query import Cursor, Filter, Page, Sort, SortField
 from console.core.ports import Clock, Stop
+from console.core.query import NATURAL, Cursor, Filter, Page, Sort, SortField
 
 COUNT_CAP = 10_000
 
@@ -56,7 +58,7 @@ class PageRequest:
 
     filter: Filter
     now: datetime
-    sort: Sort = Sort()
+    sort: Sort = NATURAL
     after: Cursor | None = None
     limit: int = 100
     backward: bool = False
@@ -118,7 +120,13 @@ class Backend(Protocol):
         """The error heads of everything the filter asks for, streamed; ends early when `stop` is requested."""
 
     def histogram(
-        self, timeline: Timeline, filter: Filter, now: datetime, start: datetime, width: timedelta, buckets: int
+        self,
+        timeline: Timeline,
+        filter: Filter,
+        now: datetime,
+        start: datetime,
+        width: timedelta,
+        buckets: int,
     ) -> Histogram:
         """How the times of what the filter asks for are spread. Items without that time are not in it."""
 
@@ -194,13 +202,29 @@ Image = tuple[Any, ...]
 """The guard's columns and the columns the action assigns, as JSON values. Never error text or payload."""
 
 
-class Draft(NamedTuple):
-    """One item of a plan: its write unit, its before-image as JSON text, and why it is blocked if it is."""
+def image_text(image: Sequence[Any]) -> str:
+    """An image as a plan stores it. Flat images of text and numbers, the usual ones, are put together by hand."""
+    parts = []
+    for value in image:
+        if value is None:
+            parts.append("null")
+        elif type(value) is str:
+            parts.append(encode_basestring_ascii(value))
+        elif type(value) is int:
+            parts.append(str(value))
+        else:
+            return json.dumps(image, separators=(",", ":"))
+    return f"[{','.join(parts)}]"
 
-    key: ItemKey
+
+class Draft(NamedTuple):
+    """One item of a plan: its key as text, its write unit, its before-image as JSON text, and why it is
+    blocked if it is. Plain tuples of text, because a plan may have a million of them."""
+
+    key: str
     unit: str
     before: str
-    condition: Condition
+    condition: str
     signature: str | None = None
     blocked: str | None = None
     warning: str | None = None
@@ -248,7 +272,7 @@ class Abilities:
 
 
 @runtime_checkable
-class Requeues(Protocol):
+class Requeues(Backend, Protocol):
     """A backend that hands items back. `core.operations` is the only caller."""
 
     abilities: Abilities
@@ -274,8 +298,11 @@ class Requeues(Protocol):
 
 
 @runtime_checkable
-class RunsEngine(Protocol):
+class RunsEngine(Backend, Protocol):
     """A backend that comes with its system's own loop (`retriage run`)."""
+
+    handler: str | None
+    """`package.module:function` from its config, for `retriage run` to import and pass on."""
 
     def run(self, handler: Callable[..., object], clock: Clock, stop: Stop, log: Callable[[str], None]) -> int:
         """Work until `stop`; returns how many executions there were."""

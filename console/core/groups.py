@@ -58,14 +58,22 @@ class Groups:
         terms = self.filter.terms_for(Field.SIGNATURE)
         for term in terms:
             for value in term.values:
-                fitting = [g.signature for g in groups if isinstance(value, str) and (g.signature or "").startswith(value)]
+                fitting = [
+                    g.signature for g in groups if isinstance(value, str) and (g.signature or "").startswith(value)
+                ]
                 if len(fitting) > 1 and not term.negated:
-                    raise QueryFault(f"signature {value} fits {fitting[0]} and {fitting[1]}",
-                                     column=term.column, fix="Write more digits")
+                    raise QueryFault(
+                        f"signature {value} fits {fitting[0]} and {fitting[1]}",
+                        column=term.column,
+                        fix="Write more digits",
+                    )
 
         def fits(signature: str | None) -> bool:
             return all(
-                (signature is not None and any(isinstance(v, Glob) or signature.startswith(str(v)) for v in term.values))
+                (
+                    signature is not None
+                    and any(isinstance(v, Glob) or signature.startswith(str(v)) for v in term.values)
+                )
                 != term.negated
                 for term in terms
             )

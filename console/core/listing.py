@@ -16,7 +16,7 @@ from console.core.backend import Backend, Histogram, PageRequest, Timeline
 from console.core.faults import BackendFault, Fault, QueryFault, UsageFault
 from console.core.item import Item
 from console.core.ports import Never, Stop
-from console.core.query import Cursor, Field, Filter, Page, Sort, SortField, Term
+from console.core.query import NATURAL, Cursor, Field, Filter, Page, Sort, SortField, Term
 
 _PAGE = 500
 
@@ -43,7 +43,9 @@ class SignatureMatch:
                 first = self._met.setdefault(value, signature)
                 if first != signature:
                     raise QueryFault(
-                        f"signature {value} fits {first} and {signature}", column=term.column, fix="Write more digits"
+                        f"signature {value} fits {first} and {signature}",
+                        column=term.column,
+                        fix="Write more digits",
                     )
 
 
@@ -63,9 +65,12 @@ def _scanned(backend: Backend, request: PageRequest, match: SignatureMatch, stop
     found: list[Item] = []
     scanned = 0
     cursor: Cursor | None = request.after
+    way_back: Cursor | None = None
     while not stop.requested:
         page = backend.page(replace(request, after=cursor, limit=_PAGE))
         fitting = [item for item in page.items if match.holds(item, request.now)]
+        if not scanned:
+            way_back = page.next if request.backward else page.previous
         scanned += len(page.items)
         if request.backward:
             found[:0] = fitting
@@ -75,9 +80,8 @@ def _scanned(backend: Backend, request: PageRequest, match: SignatureMatch, stop
             cursor = page.next
         if cursor is None or len(found) >= request.limit:
             break
-    if request.backward:
-        return Page(tuple(found), request.after, cursor, scanned)
-    return Page(tuple(found), cursor, None, scanned)
+    ahead, behind = (way_back, cursor) if request.backward else (cursor, way_back)
+    return Page(tuple(found), ahead, behind, scanned)
 
 
 @dataclass(slots=True)
@@ -87,14 +91,16 @@ class Listing:
     backends: Sequence[Backend]
     filter: Filter
     now: datetime
-    sort: Sort = Sort()
+    sort: Sort = NATURAL
     limit: int | None = None
     stop: Stop = field(default_factory=Never)
     faults: dict[str, Fault] = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)
 
     def __iter__(self) -> Iterator[Item]:
-        streams = [self._stream(backend) for backend in self.backends if self.filter.for_backend(backend.name) is not None]
+        streams = [
+            self._stream(backend) for backend in self.backends if self.filter.for_backend(backend.name) is not None
+        ]
         if self.sort.field is None:
             items = (item for stream in streams for item in stream)
         else:
@@ -140,13 +146,18 @@ class _Falling:
         return isinstance(other, _Falling) and bool(self.value == other.value)
 
 
+def _as_stored(text: str) -> bytes:
+    """Text compares as the bytes a backend holds do."""
+    return text.encode("utf-8", "surrogateescape" if "\ud800" not in text else "surrogatepass")
+
+
 _VALUES: dict[SortField, Callable[[Item], Any]] = {
     SortField.UPDATED: lambda item: item.updated_at,
     SortField.CREATED: lambda item: item.created_at,
     SortField.NEXT: lambda item: item.verdict.next_retry_at,
     SortField.ATTEMPTS: lambda item: item.attempts,
-    SortField.TYPE: lambda item: item.type,
-    SortField.ID: lambda item: item.key.id,
+    SortField.TYPE: lambda item: _as_stored(item.type) or None,
+    SortField.ID: lambda item: tuple(map(_as_stored, item.key.parts)) if any(item.key.parts) else None,
 }
 
 
@@ -176,7 +187,9 @@ def upcoming(
         if asked is None:
             continue
         if asked.terms_for(Field.SIGNATURE):
-            raise UsageFault("upcoming retries cannot be asked for by signature", fix="Use list with signature: instead.")
+            raise UsageFault(
+                "upcoming retries cannot be asked for by signature", fix="Use list with signature: instead."
+            )
         try:
             found[backend.name] = backend.histogram(Timeline.NEXT_RETRY, asked, now, now, width, buckets)
         except BackendFault as fault:

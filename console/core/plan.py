@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from console.core.backend import Order
 from console.core.item import ItemKey
-from console.core.query import Filter, Sort
+from console.core.query import NATURAL, Filter, Sort
 from console.core.release import Release
 
 PLAN_LIFETIME = timedelta(minutes=15)
+FIRST_BLOCKED = -1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Matching:
     """Everything that matches at the moment of proposing: the first `limit` in sort order, or all of it."""
 
     filter: Filter
-    sort: Sort = Sort()
+    sort: Sort = NATURAL
     limit: int | None = None
     everything: bool = False
     """The operator said that nothing narrowing this is meant."""
@@ -49,7 +50,7 @@ class PlanRow(NamedTuple):
     """One line of a plan as it is stored and hashed.
 
     What would change is numbered from 0 without gaps, so that an item's place in the release is its
-    ordinal; what is blocked is numbered -1, -2, … and never touched.
+    ordinal; what is blocked is numbered from FIRST_BLOCKED on, below zero, and never touched.
     """
 
     ordinal: int
@@ -102,16 +103,30 @@ class Plan:
     def body(self) -> dict[str, Any]:
         """Everything but the hash, as JSON values."""
         return {
-            "id": self.id, "created_at": self.created_at.isoformat(), "expires_at": self.expires_at.isoformat(),
-            "action": self.order.action.value, "budget": self.order.budget.value,
-            "flags": sorted(flag.value for flag in self.order.flags), "release": str(self.release),
-            "selection": self.selection, "undo_of": self.undo_of,
+            "id": self.id,
+            "created_at": self.created_at.isoformat(),
+            "expires_at": self.expires_at.isoformat(),
+            "action": self.order.action.value,
+            "budget": self.order.budget.value,
+            "flags": sorted(flag.value for flag in self.order.flags),
+            "release": str(self.release),
+            "selection": self.selection,
+            "undo_of": self.undo_of,
             "shares": [
-                {"backend": s.backend, "place": s.place, "first": s.first, "selected": s.selected,
-                 "changes": s.changes, "guard": list(s.guard)} for s in self.shares
+                {
+                    "backend": s.backend,
+                    "place": s.place,
+                    "first": s.first,
+                    "selected": s.selected,
+                    "changes": s.changes,
+                    "guard": list(s.guard),
+                }
+                for s in self.shares
             ],
-            "by_condition": self.by_condition, "by_signature": self.by_signature,
-            "blocked": self.blocked, "warnings": self.warnings,
+            "by_condition": self.by_condition,
+            "by_signature": self.by_signature,
+            "blocked": self.blocked,
+            "warnings": self.warnings,
         }
 
 
@@ -145,7 +160,8 @@ class Confirmation:
     who: Who
     whence: Whence
     reason: str
-    count: int
+    count: int | None
+    """The number they confirmed; None when nobody did."""
     ticket: str | None = None
 
 
@@ -161,16 +177,15 @@ class PlanHash:
         self._changes = hashlib.sha256()
         self._blocked = hashlib.sha256()
 
-    def add(self, rows: Iterable[PlanRow]) -> None:
-        changes, blocked = [], []
-        for row in rows:
-            ordinal, key, unit, before, reason = row
-            if reason is None:
-                changes.append(f"{ordinal}\x1f{key}\x1f{unit}\x1f{before}\n")
-            else:
-                blocked.append(f"{ordinal}\x1f{key}\x1f{unit}\x1f{before}\x1f{reason}\n")
-        self._changes.update("".join(changes).encode("utf-8", "surrogatepass"))
-        self._blocked.update("".join(blocked).encode("utf-8", "surrogatepass"))
+    def add(self, rows: Sequence[PlanRow]) -> None:
+        changes = "".join(
+            [f"{n}\x1f{key}\x1f{unit}\x1f{before}\n" for n, key, unit, before, why in rows if why is None]
+        )
+        blocked = "".join(
+            [f"{n}\x1f{key}\x1f{unit}\x1f{before}\x1f{why}\n" for n, key, unit, before, why in rows if why]
+        )
+        self._changes.update(changes.encode("utf-8", "surrogatepass"))
+        self._blocked.update(blocked.encode("utf-8", "surrogatepass"))
 
     def seal(self, plan: Plan) -> str:
         whole = hashlib.sha256(self._changes.digest() + self._blocked.digest())

@@ -231,14 +231,14 @@ def _running(facts: Facts, policy: RetryPolicy, now: datetime, recoverable: bool
     return Verdict(Condition.STUCK, why, None, attempts_left and facts.reclaimed, recoverable)
 
 
-def _failed(
-    facts: Facts, policy: RetryPolicy, now: datetime, pattern: str | None, recoverable: bool | None
-) -> Verdict:
+def _failed(facts: Facts, policy: RetryPolicy, now: datetime, pattern: str | None, recoverable: bool | None) -> Verdict:
     if why := _terminal_because(facts, policy, now, pattern):
         return Verdict(Condition.TERMINAL, why, None, False, recoverable)
     limit = limit_of(facts, policy)
-    tried = f"failed after {facts.attempts} attempts" if limit is None else (
-        f"failed after {facts.attempts} of {limit} attempts"
+    tried = (
+        f"failed after {facts.attempts} attempts"
+        if limit is None
+        else (f"failed after {facts.attempts} of {limit} attempts")
     )
     delay = policy.delay_after(facts.attempts)
     if not policy.retries_failed or delay is None:
@@ -255,9 +255,7 @@ def _later(base: datetime, delay: timedelta) -> datetime:
         return datetime.max.replace(tzinfo=base.tzinfo)
 
 
-def _terminal_because(
-    facts: Facts, policy: RetryPolicy, now: datetime, pattern: str | None
-) -> str | None:
+def _terminal_because(facts: Facts, policy: RetryPolicy, now: datetime, pattern: str | None) -> str | None:
     if facts.marker is not None:
         return facts.marker
     if pattern is not None:

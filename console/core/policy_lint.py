@@ -29,17 +29,29 @@ def lint(policy: RetryPolicy) -> list[PolicyWarning]:
 def _limits(policy: RetryPolicy) -> Iterator[PolicyWarning]:
     limit = policy.max_attempts
     if limit is None:
-        yield PolicyWarning("no-limit", "max_attempts is not set, so nothing ever becomes terminal by count",
-                            "Set max_attempts to the executions allowed in total.")
+        yield PolicyWarning(
+            "no-limit",
+            "max_attempts is not set, so nothing ever becomes terminal by count",
+            "Set max_attempts to the executions allowed in total.",
+        )
     elif limit <= 0:
-        yield PolicyWarning("zero-attempts", f"max_attempts {limit} leaves no retry, and reads as never run at all",
-                            "Use max_attempts: 1 for a single execution.")
+        yield PolicyWarning(
+            "zero-attempts",
+            f"max_attempts {limit} leaves no retry, and reads as never run at all",
+            "Use max_attempts: 1 for a single execution.",
+        )
     elif limit >= FOREVER:
-        yield PolicyWarning("forever", f"max_attempts {limit} means for ever: nothing will become terminal",
-                            "Set a limit somebody would wait for.")
+        yield PolicyWarning(
+            "forever",
+            f"max_attempts {limit} means for ever: nothing will become terminal",
+            "Set a limit somebody would wait for.",
+        )
     if not policy.retryable and limit is not None and limit > 1:
-        yield PolicyWarning("not-retryable", f"retryable: false makes max_attempts {limit} the same as 1",
-                            "Set max_attempts: 1, or retryable: true.")
+        yield PolicyWarning(
+            "not-retryable",
+            f"retryable: false makes max_attempts {limit} the same as 1",
+            "Set max_attempts: 1, or retryable: true.",
+        )
 
 
 def _delays(policy: RetryPolicy) -> Iterator[PolicyWarning]:
@@ -53,15 +65,20 @@ def _delays(policy: RetryPolicy) -> Iterator[PolicyWarning]:
         yield PolicyWarning(
             "unreachable-delay",
             f"the delay {unreachable} is never reached: max_attempts {limit} allows {retries} retries",
-            f"Set max_attempts: {len(delays) + 1}, or remove the delay.")
+            f"Set max_attempts: {len(delays) + 1}, or remove the delay.",
+        )
     if limit is not None and 0 < len(delays) < min(limit, FOREVER) - 1:
         yield PolicyWarning(
             "short-schedule",
             f"{len(delays)} delays for {limit - 1} retries: the last ({duration(delays[-1])}) is repeated",
-            "List one delay per retry if that is not meant.")
+            "List one delay per retry if that is not meant.",
+        )
     if any(delay <= timedelta(0) for delay in delays):
-        yield PolicyWarning("zero-delay", "a delay of zero retries at once, in the middle of the same outage",
-                            "Give every retry a delay.")
+        yield PolicyWarning(
+            "zero-delay",
+            "a delay of zero retries at once, in the middle of the same outage",
+            "Give every retry a delay.",
+        )
 
 
 def _exponential(policy: RetryPolicy) -> Iterator[PolicyWarning]:
@@ -71,11 +88,17 @@ def _exponential(policy: RetryPolicy) -> Iterator[PolicyWarning]:
     if backoff.base <= timedelta(0):
         yield PolicyWarning("zero-delay", "base 0 makes every delay zero", "Set base to the first delay.")
     if backoff.multiplier < 1:
-        yield PolicyWarning("shrinking", f"multiplier {backoff.multiplier:g} makes every delay shorter than the last",
-                            "Use a multiplier of 1 or more.")
+        yield PolicyWarning(
+            "shrinking",
+            f"multiplier {backoff.multiplier:g} makes every delay shorter than the last",
+            "Use a multiplier of 1 or more.",
+        )
     if backoff.cap is not None and backoff.cap < backoff.base:
-        yield PolicyWarning("cap-below-base", f"cap {duration(backoff.cap)} is below base {duration(backoff.base)}, "
-                            "so every delay is the cap", "Raise cap, or lower base.")
+        yield PolicyWarning(
+            "cap-below-base",
+            f"cap {duration(backoff.cap)} is below base {duration(backoff.base)}, so every delay is the cap",
+            "Raise cap, or lower base.",
+        )
     if backoff.cap is None and backoff.multiplier > 1 and (policy.max_attempts or FOREVER) > 20:
         yield PolicyWarning("no-cap", "the delay doubles without a cap and reaches years", "Set cap.")
 
@@ -87,8 +110,11 @@ def _patterns(policy: RetryPolicy) -> Iterator[PolicyWarning]:
     for pattern in policy.recoverable:
         low = ascii_lower(pattern)
         if low and any(p and p in low for p in hopeless):
-            yield PolicyWarning("contradiction", f"{pattern!r} is listed as recoverable, but an unrecoverable "
-                                "pattern matches it and wins", "Remove one of the two.")
+            yield PolicyWarning(
+                "contradiction",
+                f"{pattern!r} is listed as recoverable, but an unrecoverable pattern matches it and wins",
+                "Remove one of the two.",
+            )
 
 
 def _age(policy: RetryPolicy) -> Iterator[PolicyWarning]:
@@ -100,4 +126,5 @@ def _age(policy: RetryPolicy) -> Iterator[PolicyWarning]:
         yield PolicyWarning(
             "age-before-attempts",
             f"max_age {duration(policy.max_age)} ends before the schedule does ({duration(longest)})",
-            "Raise max_age, or lower max_attempts.")
+            "Raise max_age, or lower max_attempts.",
+        )

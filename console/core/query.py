@@ -18,7 +18,7 @@ from console.core.item import NEEDS_EYES, Condition, Item, is_backend_name
 from console.core.query_parser import Glob, RawTerm, RawValue, quoted, quoted_word, raw_terms
 from console.core.text import ascii_lower, duration, instant, neutralise, parse_duration
 
-__all__ = ["Cursor", "Field", "Filter", "Glob", "Op", "Page", "Sort", "SortField", "Term", "Value"]
+__all__ = ["NATURAL", "Cursor", "Field", "Filter", "Glob", "Op", "Page", "Sort", "SortField", "Term", "Value"]
 
 Value = str | Glob | int | bool | timedelta | datetime
 """A condition is a Condition (a str); times are durations from now, or instants in UTC."""
@@ -389,6 +389,9 @@ class Sort:
 
     def __str__(self) -> str:
         return f"{self.field}:{'desc' if self.descending else 'asc'}" if self.field else ""
+
+
+NATURAL = Sort()
 
 
 @dataclass(frozen=True, slots=True)

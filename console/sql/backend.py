@@ -6,7 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from console.core.backend import COUNT_CAP, Count, ErrorBatch, Finding, Histogram, PageRequest, Severity, Timeline
+from console.core.backend import (
+    COUNT_CAP,
+    Count,
+    ErrorBatch,
+    Finding,
+    Histogram,
+    PageRequest,
+    Severity,
+    Timeline,
+)
 from console.core.faults import WrongSchema
 from console.core.item import Condition, Item, ItemKey
 from console.core.policy import RetryPolicy
@@ -57,7 +66,13 @@ class SqlBackend(ABC):
         return self._reader.errors(filter, now, stop)
 
     def histogram(
-        self, timeline: Timeline, filter: Filter, now: datetime, start: datetime, width: timedelta, buckets: int
+        self,
+        timeline: Timeline,
+        filter: Filter,
+        now: datetime,
+        start: datetime,
+        width: timedelta,
+        buckets: int,
     ) -> Histogram:
         return self._reader.histogram(timeline, filter, now, start, width, buckets)
 
@@ -78,7 +93,9 @@ def clock_finding(database: Database, clock: Clock) -> Finding:
         return Finding(Severity.OK, "clock", "agrees with this machine's")
     direction = "ahead of" if skew > timedelta(0) else "behind"
     return Finding(
-        Severity.WARNING, "clock", f"is {countdown(abs(skew))} {direction} this machine's",
+        Severity.WARNING,
+        "clock",
+        f"is {countdown(abs(skew))} {direction} this machine's",
         "Due times and ages are read by the backend's clock; set both by NTP.",
     )
 
@@ -87,8 +104,14 @@ def require_columns(database: Database, table: str, wanted: Sequence[str]) -> No
     """A table without the columns a plugin reads is some other table: say which are missing."""
     present = database.columns(table)
     if not present:
-        raise WrongSchema(f"there is no table {table!r}", where=database.place,
-                          fix="Check the url, the dialect and the table name in the config.")
+        raise WrongSchema(
+            f"there is no table {table!r}",
+            where=database.place,
+            fix="Check the url, the dialect and the table name in the config.",
+        )
     if missing := [column for column in wanted if column not in present]:
-        raise WrongSchema(f"table {table!r} has no column {', '.join(missing)}", where=database.place,
-                          fix=f"It has {', '.join(present)}.")
+        raise WrongSchema(
+            f"table {table!r} has no column {', '.join(missing)}",
+            where=database.place,
+            fix=f"It has {', '.join(present)}.",
+        )

@@ -44,9 +44,7 @@ class Database(Protocol):
     def fetch(self, sql: str, parameters: Any) -> list[Row]:
         """All rows of a statement in the driver's own words, within the deadline."""
 
-    def stream(
-        self, statement: Prepared, now: datetime, stop: Stop, size: int = 5_000
-    ) -> Iterator[list[Row]]:
+    def stream(self, statement: Prepared, now: datetime, stop: Stop, size: int = 5_000) -> Iterator[list[Row]]:
         """Rows in batches, until the end or `stop`; the deadline holds for each batch."""
 
     def writing(self) -> AbstractContextManager[Writer]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy.engine import Dialect
@@ -27,8 +26,11 @@ class Target:
     table: str
     key: str
     image: tuple[str, ...]
-    status: str
-    """The image column a conflict is explained by."""
+    integer_key: bool = False
+
+    def key_of(self, key: ItemKey) -> Any:
+        """The key as its column holds it."""
+        return int(key.parts[0]) if self.integer_key else key.parts[0]
 
 
 class SqliteGuard:
@@ -41,19 +43,19 @@ class SqliteGuard:
 
     def swap(self, changes: Sequence[Change]) -> list[Outcome]:
         """Every change or its conflict, in one transaction that holds the write lock from the start."""
-        numbers = {change.keys[0].parts[0]: n for n, change in enumerate(changes)}
+        numbers = {self._target.key_of(change.keys[0]): n for n, change in enumerate(changes)}
         outcomes: dict[int, Outcome] = {}
         with self._database.writing() as writer:
             writer.execute(self._sql.create)
             writer.execute(self._sql.clear)
-            writer.executemany(self._sql.fill, [_line(n, change) for n, change in enumerate(changes)])
+            writer.executemany(self._sql.fill, [self._line(n, c) for n, c in enumerate(changes)])
             self._part(writer, 0, len(changes), numbers, outcomes)
             if len(outcomes) < len(changes):
                 self._explain(writer, changes, outcomes)
         return [outcomes[n] for n in range(len(changes))]
 
     def _part(
-        self, writer: Writer, first: int, end: int, numbers: dict[str, int], outcomes: dict[int, Outcome]
+        self, writer: Writer, first: int, end: int, numbers: dict[Any, int], outcomes: dict[int, Outcome]
     ) -> None:
         """Set a part of the chunk; where a row refuses, halve until it stands alone, and go on without it."""
         try:
@@ -81,17 +83,24 @@ class SqliteGuard:
         """The image of each of these rows as it is now; rows that are gone are missing."""
         found: dict[ItemKey, Image] = {}
         for start in range(0, len(keys), _KEYS_PER_READ):
-            by_part = {key.parts[0]: key for key in keys[start : start + _KEYS_PER_READ]}
+            by_part = {self._target.key_of(key): key for key in keys[start : start + _KEYS_PER_READ]}
             rows = self._database.fetch(self._sql.images_of(len(by_part)), list(by_part))
             found.update({by_part[row[0]]: tuple(row[1:]) for row in rows})
         return found
+
+    def _line(self, n: int, change: Change) -> Row:
+        """What follows the image's columns in an image is the plugin's own note, not the row's."""
+        width = len(self._target.image)
+        place = int(change.unit) if change.unit.isdecimal() else None
+        key = self._target.key_of(change.keys[0])
+        return (n, place, key, *change.before[:width], *change.after[:width])
 
 
 def conflict(before: Image, now: Image | None, columns: tuple[str, ...]) -> Outcome:
     """Why a row was left alone, by the first column that is no longer what the preview saw."""
     if now is None:
         return Outcome(OutcomeKind.CONFLICTED, "no longer there")
-    for column, was, found in zip(columns, before, now, strict=True):
+    for column, was, found in zip(columns, before, now, strict=False):
         if was != found:
             return Outcome(OutcomeKind.CONFLICTED, f"{column} is now {_shown(found)}, was {_shown(was)}")
     return Outcome(OutcomeKind.CONFLICTED, "changed while it was being written")
@@ -101,13 +110,8 @@ def _shown(value: Any) -> str:
     return "NULL" if value is None else str(value)[:80]
 
 
-def _line(n: int, change: Change) -> Row:
-    place = int(change.unit) if change.unit.isdecimal() else None
-    return (n, place, change.keys[0].parts[0], *change.before, *change.after)
-
-
 class _Statements:
-    """The statements of one target, with every name quoted by the dialect."""
+    """The statements of one target, with every name quoted by the dialect and every value bound."""
 
     def __init__(self, target: Target, dialect: Dialect) -> None:
         quote = dialect.identifier_preparer.quote

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 import sqlalchemy as sa
@@ -37,6 +38,8 @@ class Roles:
     updated: Expression | None
     next: Expression | None
     references: tuple[Expression, ...] = ()
+    native_key: Callable[[tuple[str, ...]], tuple[Any, ...] | None] | None = None
+    """The parts of a key as its columns hold them (a number, a uuid); None for what can be no key here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class Layout:
     """What pages are ordered by when nobody chose a column, latest first; None for the tie alone."""
     nullable: frozenset[str] = field(default_factory=frozenset)
     """The sort fields (and `natural`) that may be NULL."""
+    served: frozenset[str] = frozenset()
+    """The sort fields whose order an index gives, besides `natural`; the others are sorted."""
     leads_are_indexed: bool = True
     """Each segment is its own index range; otherwise one pass over the table reads them all."""
 
@@ -73,7 +78,7 @@ def everything(_binds: Binds) -> None:
 def outside(column: Expression, known: Iterable[str]) -> Predicate:
     """Values that are none of the known ones, as ranges: an index finds at once that there are none."""
     ordered = sorted(known)
-    edges = list(zip(ordered, ordered[1:], strict=False))
+    edges = pairwise(ordered)
     return sa.or_(
         column.is_(None),
         column < ordered[0],

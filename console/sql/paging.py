@@ -7,6 +7,7 @@ arms of one UNION ALL, each with its own ORDER BY and LIMIT, so that an index on
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -14,7 +15,10 @@ from sqlalchemy.sql.selectable import Select
 
 from console.core.query import Cursor, Sort, SortField
 from console.sql.layout import Expression, Layout, Predicate, Roles, Segment
-from console.sql.statement import Binds
+from console.sql.statement import Binds, as_bytes, is_unicode
+
+
+Arm = tuple[Segment, list[Predicate]]
 
 
 class Shape(NamedTuple):
@@ -24,27 +28,46 @@ class Shape(NamedTuple):
     backward: bool
     cursor: str
     """`start`, `value` (after a row that has a value) or `null` (after one that has none)."""
+    as_bytes: frozenset[str] = frozenset()
+    """The cursor's parameters whose text is not Unicode, so that no driver takes it as text."""
 
 
 def shape_of(sort: Sort, backward: bool, after: Cursor | None) -> Shape:
-    return Shape(sort, backward, "start" if after is None else "null" if after.is_null else "value")
+    if after is None:
+        return Shape(sort, backward, "start")
+    odd = frozenset(name for name, value in _parameters(after) if isinstance(value, str) and not is_unicode(value))
+    return Shape(sort, backward, "null" if after.is_null else "value", odd)
+
+
+def _parameters(after: Cursor) -> Iterator[tuple[str, Any]]:
+    yield "after", after.value
+    for n, part in enumerate(after.key):
+        yield f"tie{n}", part
 
 
 def given_for(after: Cursor | None, limit: int) -> dict[str, Any]:
     given: dict[str, Any] = {"limit": limit}
     if after is not None:
-        given["after"] = after.value
-        given.update({f"tie{n}": part for n, part in enumerate(after.key)})
+        for name, value in _parameters(after):
+            given[name] = as_bytes(value) if isinstance(value, str) and not is_unicode(value) else value
     return given
 
 
 def sort_value(layout: Layout, roles: Roles, sort: Sort) -> Expression | None:
-    if sort.field is None:
-        return layout.natural(roles)
-    return {
-        SortField.ID: roles.key[0], SortField.UPDATED: roles.updated, SortField.CREATED: roles.created,
-        SortField.NEXT: roles.next, SortField.ATTEMPTS: roles.attempts, SortField.TYPE: roles.type,
-    }[sort.field]
+    """What a page is ordered by, as an item shows it: text as text, what is no time as if there were none."""
+    match sort.field:
+        case None:
+            return layout.natural(roles)
+        case SortField.ID:
+            # Where segments are index ranges, walking the whole key index for each of them is no shortcut.
+            return roles.key[0] if "id" in layout.served else sa.cast(roles.key[0], sa.Text)
+        case SortField.ATTEMPTS:
+            return roles.attempts
+        case SortField.TYPE:
+            return sa.func.nullif(sa.cast(roles.type, sa.Text), sa.literal_column("''"))
+        case SortField.UPDATED | SortField.CREATED | SortField.NEXT:
+            time: Expression | None = getattr(roles, sort.field.value)
+            return None if time is None else layout.time.ordered(time)
 
 
 class PageBuilder:
@@ -57,18 +80,43 @@ class PageBuilder:
         self._descending = shape.sort.descending != shape.backward
         name = "natural" if shape.sort.field is None else shape.sort.field.value
         self._nullable = name in layout.nullable
+        self._served = shape.sort.field is None or name in layout.served
 
-    def statement(self, arms: list[tuple[Segment, list[Predicate]]]) -> Any:
+    def statement(self, arms: list[Arm]) -> Any:
+        if not self._is_sorted_first(arms):
+            return self._united(arms)
+        thin = [(replace(segment, roles=replace(segment.roles, row=())), where) for segment, where in arms]
+        return self._with_rows(arms[0][0], self._united(thin).subquery())
+
+    def _is_sorted_first(self, arms: list[Arm]) -> bool:
+        """Where no index serves the order, rows are fetched after sorting: a sorter full of them is slower."""
+        first = arms[0][0]
+        alike = all(
+            segment.source is first.source
+            and segment.roles.row is first.roles.row
+            and segment.roles.tie is first.roles.tie
+            for segment, _ in arms
+        )
+        return alike and not self._served and isinstance(first.source, sa.TableClause)
+
+    def _with_rows(self, segment: Segment, found: Any) -> Any:
+        ties = segment.roles.tie
+        same = sa.and_(*(tie == found.c[f"tie{n}"] for n, tie in enumerate(ties)))
+        columns = [column.label(f"c{n}") for n, column in enumerate(segment.roles.row)]
+        return sa.select(*columns, *found.c).select_from(found.join(segment.source, same)).order_by(*self._order(found))
+
+    def _united(self, arms: list[Arm]) -> Any:
         selects = [select for segment, where in arms for select in self._halves(segment, where)]
-        wrapped = [sa.select(select.subquery()) for select in selects]
-        if len(wrapped) == 1:
+        if len(selects) == 1:
             return selects[0]
-        union = sa.union_all(*wrapped).subquery()
-        order = [union.c.is_null.desc() if self._shape.backward else union.c.is_null]
-        if "value" in union.c:
-            order.append(self._directed(union.c.value))
-        order += [self._directed(union.c[name]) for name in union.c.keys() if name.startswith("tie")]
-        return sa.select(union).order_by(*order).limit(self._binds.given("limit"))
+        union = sa.union_all(*(sa.select(select.subquery()) for select in selects)).subquery()
+        return sa.select(union).order_by(*self._order(union)).limit(self._binds.given("limit"))
+
+    def _order(self, found: Any) -> list[Any]:
+        order = [found.c.is_null.desc() if self._shape.backward else found.c.is_null]
+        if "value" in found.c:
+            order.append(self._directed(found.c.value))
+        return order + [self._directed(found.c[name]) for name in list(found.c.keys()) if name.startswith("tie")]
 
     def _halves(self, segment: Segment, where: list[Predicate]) -> Iterator[Select[Any]]:
         value = sort_value(self._layout, segment.roles, self._shape.sort)
@@ -78,12 +126,39 @@ class PageBuilder:
         if not self._nullable:
             yield self._arm(segment, where, value, False)
             return
+        if not self._served:
+            yield self._sorted(segment, where, value)
+            return
         after_null = self._shape.cursor == "null"
         after_value = self._shape.cursor == "value"
         if not (after_null and not self._shape.backward):
             yield self._arm(segment, [*where, value.is_not(None)], value, False)
         if not (after_value and self._shape.backward):
             yield self._arm(segment, [*where, value.is_(None)], value, True)
+
+    def _sorted(self, segment: Segment, where: list[Predicate], value: Expression) -> Select[Any]:
+        """Both halves in one pass, where they would each read and sort the same rows."""
+        ties = segment.roles.tie
+        select = sa.select(
+            *(column.label(f"c{n}") for n, column in enumerate(segment.roles.row)),
+            value.is_(None).label("is_null"),
+            value.label("value"),
+            *(tie.label(f"tie{n}") for n, tie in enumerate(ties)),
+        ).select_from(segment.source)
+        past = [] if (found := self._past(value, ties)) is None else [found]
+        first = self._directed(sa.literal_column("value"))
+        order = [first.nulls_first() if self._shape.backward else first.nulls_last(), *map(self._directed, ties)]
+        return select.where(*where, *past).order_by(*order).limit(self._binds.given("limit"))
+
+    def _past(self, value: Expression, ties: tuple[Expression, ...]) -> Predicate | None:
+        """Past the cursor over both halves."""
+        if self._shape.cursor == "start":
+            return None
+        own = self._keyset(value, self._shape.cursor == "null", ties)
+        assert own is not None
+        if self._shape.cursor == "value":
+            return own[0] if self._shape.backward else sa.or_(value.is_(None), own[0])
+        return sa.or_(value.is_not(None), own[0]) if self._shape.backward else sa.and_(value.is_(None), own[0])
 
     def _arm(self, segment: Segment, where: list[Predicate], value: Expression | None, is_null: bool) -> Select[Any]:
         ties = segment.roles.tie
@@ -99,20 +174,29 @@ class PageBuilder:
             select = select.where(keyset[0])
         return select.order_by(*(self._directed(c) for c in ordered)).limit(self._binds.given("limit"))
 
-    def _keyset(
-        self, value: Expression | None, is_null: bool, ties: tuple[Expression, ...]
-    ) -> tuple[Predicate] | None:
+    def _keyset(self, value: Expression | None, is_null: bool, ties: tuple[Expression, ...]) -> tuple[Predicate] | None:
         """Past the cursor within this half; nothing where the whole half lies past it."""
         cursor = self._shape.cursor
-        if cursor == "start" or (cursor == "value" and is_null) or (cursor == "null" and not is_null and value is not None):
+        if (
+            cursor == "start"
+            or (cursor == "value" and is_null)
+            or (cursor == "null" and not is_null and value is not None)
+        ):
             return None
         columns = [*([value] if value is not None and not is_null else []), *ties]
-        names = [*(["after"] if value is not None and not is_null else []), *(f"tie{n}" for n in range(len(ties)))]
-        given = [self._binds.given(name) for name in names]
+        names = [
+            *(["after"] if value is not None and not is_null else []),
+            *(f"tie{n}" for n in range(len(ties))),
+        ]
+        given = [self._given(name) for name in names]
         if len(columns) == 1:
             return ((columns[0] < given[0]) if self._descending else (columns[0] > given[0]),)
         left, right = sa.tuple_(*columns), sa.tuple_(*given)
         return ((left < right) if self._descending else (left > right),)
+
+    def _given(self, name: str) -> Expression:
+        given = self._binds.given(name)
+        return sa.cast(given, sa.Text) if name in self._shape.as_bytes else given
 
     def _directed(self, column: Expression) -> Any:
         return column.desc() if self._descending else column.asc()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Lock
 from typing import Any
@@ -12,28 +13,25 @@ from typing import Any
 import sqlalchemy as sa
 
 from console.core.backend import Count, ErrorBatch, Histogram, PageRequest, Timeline
-from console.core.item import ERROR_HEAD, Condition, Item, ItemKey
+from console.core.item import Condition, Item, ItemKey
 from console.core.policy import RetryPolicy
 from console.core.ports import Never, Stop
-from console.core.query import Cursor, Filter, Page
+from console.core.query import Cursor, Filter, Page, Sort
 from console.sql.database import Database, Row
 from console.sql.layout import Expression, Layout, Predicate, Segment
-from console.sql.paging import PageBuilder, given_for, shape_of
+from console.sql.paging import Arm, PageBuilder, Shape, given_for, shape_of
 from console.sql.statement import Binds, Prepared
-from console.sql.where import Where
+from console.sql.where import Where, head_of, is_key
 
 _KEPT_STATEMENTS = 128
 _KEYS_PER_READ = 200
-
-Arm = tuple[Segment, list[Predicate]]
-
 
 class Reader:
     """The reading half of the contract over one database and layout."""
 
     def __init__(self, name: str, database: Database, layout: Layout, policy: RetryPolicy) -> None:
         self._database = database
-        self._layout = layout
+        self.layout = layout
         self._where = Where(name, database.dialect, layout.time, policy)
         self._kept: OrderedDict[Hashable, Prepared | None] = OrderedDict()
         self._lock = Lock()
@@ -45,7 +43,7 @@ class Reader:
 
         def build(binds: Binds) -> Any:
             arms = self._arms(request.filter, binds)
-            return PageBuilder(self._layout, shape, binds).statement(arms) if arms else None
+            return PageBuilder(self.layout, shape, binds).statement(arms) if arms else None
 
         statement = self._prepared(("page", request.filter, shape), build)
         if statement is None:
@@ -61,8 +59,8 @@ class Reader:
     def _as_page(self, rows: list[Row], request: PageRequest, more: bool) -> Page:
         if not rows:
             return Page((), None, None)
-        read, now = self._layout.read, request.now
-        width = len(self._layout.segments[0].roles.row)
+        read, now = self.layout.read, request.now
+        width = len(self.layout.segments[0].roles.row)
         items = tuple([read(row[:width], now) for row in rows])
         first, last = self._cursor(rows[0], width), self._cursor(rows[-1], width)
         if request.backward:
@@ -70,7 +68,7 @@ class Reader:
         return Page(items, last if more else None, first if request.after is not None else None)
 
     def _cursor(self, row: Row, width: int) -> Cursor:
-        ties = len(self._layout.segments[0].roles.tie)
+        ties = len(self.layout.segments[0].roles.tie)
         has_value = len(row) - width - 1 - ties == 1
         return Cursor(row[width + 1] if has_value else None, bool(row[width]), tuple(row[len(row) - ties :]))
 
@@ -79,14 +77,12 @@ class Reader:
         wanted = filter.conditions()
         arms = [
             (segment, self._belongs(segment, here, binds))
-            for segment in self._layout.segments
+            for segment in self.layout.segments
             if (here := [c for c in segment.conditions if c in wanted])
         ]
-        if not self._layout.leads_are_indexed:
+        if not self.layout.leads_are_indexed:
             arms = _in_one_pass(arms)
-        return [
-            (segment, [*where, *self._where.predicates(filter, segment.roles, binds)]) for segment, where in arms
-        ]
+        return [(segment, [*where, *self._where.predicates(filter, segment.roles, binds)]) for segment, where in arms]
 
     def _belongs(self, segment: Segment, conditions: list[Condition], binds: Binds) -> list[Predicate]:
         where = [] if segment.lead is None else [segment.lead]
@@ -112,6 +108,38 @@ class Reader:
                 self._kept.popitem(last=False)
         return statement
 
+    def walk(
+        self,
+        filter: Filter,
+        sort: Sort,
+        columns: tuple[Expression, ...] | None,
+        now: datetime,
+        stop: Stop,
+        size: int = 5_000,
+    ) -> Iterator[list[Row]]:
+        """Other columns of everything a filter asks for, or `Roles.row`, in list order, by keyset pages."""
+        cursor: Cursor | None = None
+        while not stop.requested:
+            shape = shape_of(sort, False, cursor)
+
+            def build(binds: Binds, shape: Shape = shape) -> Any:
+                arms = self._arms(filter, binds)
+                if columns is not None:
+                    arms = [(replace(s, roles=replace(s.roles, row=columns)), where) for s, where in arms]
+                return PageBuilder(self.layout, shape, binds).statement(arms) if arms else None
+
+            statement = self._prepared(("walk", filter, shape), build)
+            if statement is None:
+                return
+            rows = self._database.read(statement, now, given_for(cursor, size))
+            if not rows:
+                return
+            yield rows
+            if len(rows) < size:
+                return
+            width = len(self.layout.segments[0].roles.row if columns is None else columns)
+            cursor = self._cursor(rows[-1], width)
+
     # -- counts ----------------------------------------------------------------------------------
 
     def counts(self, filter: Filter, now: datetime, cap: int | None) -> Mapping[Condition, Count]:
@@ -130,11 +158,9 @@ class Reader:
             for condition, found in totals.items()
         }
 
-    def _count_statement(
-        self, filter: Filter, wanted: frozenset[Condition], cap: int | None, binds: Binds
-    ) -> Any:
+    def _count_statement(self, filter: Filter, wanted: frozenset[Condition], cap: int | None, binds: Binds) -> Any:
         selects = []
-        for segment in self._layout.segments:
+        for segment in self.layout.segments:
             for condition in segment.conditions:
                 if condition not in wanted:
                     continue
@@ -153,8 +179,9 @@ class Reader:
     def errors(self, filter: Filter, now: datetime, stop: Stop) -> Iterator[ErrorBatch]:
         def build(binds: Binds) -> Any:
             return _all(
-                sa.select(_head(segment.roles.error), _or_null(segment.roles.updated))
-                .select_from(segment.source).where(*where)
+                sa.select(head_of(segment.roles.error), _or_null(segment.roles.updated))
+                .select_from(segment.source)
+                .where(*where)
                 for segment, where in self._arms(filter, binds)
             )
 
@@ -162,10 +189,16 @@ class Reader:
         if statement is None:
             return
         for rows in self._database.stream(statement, now, stop):
-            yield ErrorBatch(rows, self._layout.time.decode)
+            yield ErrorBatch(rows, self.layout.time.decode)
 
     def histogram(
-        self, timeline: Timeline, filter: Filter, now: datetime, start: datetime, width: timedelta, buckets: int
+        self,
+        timeline: Timeline,
+        filter: Filter,
+        now: datetime,
+        start: datetime,
+        width: timedelta,
+        buckets: int,
     ) -> Histogram:
         def build(binds: Binds) -> Any:
             return _all(
@@ -177,7 +210,7 @@ class Reader:
         statement = self._prepared(("histogram", filter, timeline), build)
         counts = [0] * (buckets + 2)
         edges = [start + width * n for n in range(buckets + 1)]
-        decode = self._layout.time.decode
+        decode = self.layout.time.decode
         if statement is not None:
             for rows in self._database.stream(statement, now, Never()):
                 for (raw,) in rows:
@@ -187,23 +220,34 @@ class Reader:
 
     # -- single items ----------------------------------------------------------------------------
 
-    def rows(self, keys: Sequence[ItemKey], now: datetime, columns: Sequence[Expression] = ()) -> Iterator[Row]:
-        """The rows of some keys, whatever their condition: `Roles.row`, then the extra columns asked for."""
+    def rows(
+        self, keys: Sequence[ItemKey], now: datetime, columns: Sequence[Expression] | None = None
+    ) -> Iterator[Row]:
+        """The rows of some keys, whatever their condition: the columns asked for, or `Roles.row`."""
         for start in range(0, len(keys), _KEYS_PER_READ):
             some = keys[start : start + _KEYS_PER_READ]
 
             def build(binds: Binds, some: Sequence[ItemKey] = some) -> Any:
                 return _all(
-                    sa.select(*segment.roles.row, *columns).select_from(segment.source)
-                    .where(*([] if segment.lead is None else [segment.lead]), _is_one_of(segment, some, binds))
-                    for segment in self._layout.segments
+                    sa.select(*(segment.roles.row if columns is None else columns))
+                    .select_from(segment.source)
+                    .where(_is_one_of(segment, some, binds, self._database.dialect.name == "sqlite"))
+                    for segment in self._keyed()
                 )
 
             binds = Binds()
             yield from self._database.read(Prepared(build(binds), binds, self._database.dialect), now)
 
+    def _keyed(self) -> Iterator[Segment]:
+        """One segment for each way a key finds its row; their leads would only mislead the planner."""
+        seen: set[int] = set()
+        for segment in self.layout.segments:
+            if id(segment.roles) not in seen:
+                seen.add(id(segment.roles))
+                yield segment
+
     def items(self, keys: Sequence[ItemKey], now: datetime) -> Mapping[ItemKey, Item]:
-        found = (self._layout.read(row, now) for row in self.rows(keys, now))
+        found = (self.layout.read(row, now) for row in self.rows(keys, now))
         return {item.key: item for item in found}
 
 
@@ -212,9 +256,7 @@ def _in_one_pass(arms: list[Arm]) -> list[Arm]:
     by_source: dict[int, list[Arm]] = {}
     for arm in arms:
         by_source.setdefault(id(arm[0].source), []).append(arm)
-    return [
-        (same[0][0], [sa.or_(*(sa.and_(sa.true(), *where) for _, where in same))]) for same in by_source.values()
-    ]
+    return [(same[0][0], [sa.or_(*(sa.and_(sa.true(), *where) for _, where in same))]) for same in by_source.values()]
 
 
 def _all(selects: Any) -> Any:
@@ -224,21 +266,13 @@ def _all(selects: Any) -> Any:
     return arms[0] if len(arms) == 1 else sa.union_all(*arms)
 
 
-def _head(error: Expression) -> Expression:
-    return sa.cast(sa.func.substr(error, sa.literal_column("1"), sa.literal_column(str(ERROR_HEAD))), sa.Text)
-
-
 def _or_null(column: Expression | None) -> Expression:
     return sa.null() if column is None else column
 
 
-def _is_one_of(segment: Segment, keys: Sequence[ItemKey], binds: Binds) -> Predicate:
+def _is_one_of(segment: Segment, keys: Sequence[ItemKey], binds: Binds, sqlite: bool) -> Predicate:
     columns = segment.roles.key
     fitting = [key.parts for key in keys if len(key.parts) == len(columns)]
     if not fitting:
         return sa.false()
-    if len(columns) == 1:
-        return columns[0].in_([binds.value(parts[0]) for parts in fitting])
-    return sa.or_(
-        *(sa.and_(*(c == binds.value(p) for c, p in zip(columns, parts, strict=True))) for parts in fitting)
-    )
+    return sa.or_(*(is_key(segment.roles, parts, binds, sqlite) for parts in fitting))

@@ -7,15 +7,38 @@ from collections.abc import Iterable
 
 _READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE, sqlite3.SQLITE_TRANSACTION})
 
-_PRAGMAS = frozenset({
-    "table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list",
-    "data_version", "read_uncommitted", "journal_mode", "user_version", "application_id", "encoding", "database_list", "page_count",
-})
+_PRAGMAS = frozenset(
+    {
+        "table_info",
+        "table_xinfo",
+        "table_list",
+        "index_list",
+        "index_info",
+        "index_xinfo",
+        "foreign_key_list",
+        "data_version",
+        "read_uncommitted",
+        "journal_mode",
+        "user_version",
+        "application_id",
+        "encoding",
+        "database_list",
+        "page_count",
+    }
+)
 """Pragmas that only tell; with an argument, only those whose argument is a name to look up."""
 
-_WITH_NAME = frozenset({
-    "table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list",
-})
+_WITH_NAME = frozenset(
+    {
+        "table_info",
+        "table_xinfo",
+        "table_list",
+        "index_list",
+        "index_info",
+        "index_xinfo",
+        "foreign_key_list",
+    }
+)
 
 _FORBIDDEN_FUNCTIONS = frozenset({"load_extension", "writefile", "edit", "fts3_tokenizer"})
 

@@ -29,6 +29,7 @@ from console.core.ports import Stop
 from console.sql.database import Row, RowRefused
 from console.sql.readonly import allow_reading_only
 from console.sql.statement import Prepared
+from console.sql.times import IsoText
 
 _STEPS_BETWEEN_LOOKS = 20_000
 """How many virtual machine steps SQLite takes before it asks whether the deadline has passed."""
@@ -107,13 +108,13 @@ class SqliteDatabase:
         *,
         read_only: bool = False,
         deadline: timedelta = timedelta(seconds=5),
-        functions: Mapping[str, Callable[[Any], Any]] | None = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self.place = str(path)
         self._path = path
         self._read_only = read_only
         self._deadline = deadline.total_seconds()
-        self._functions = dict(functions or {})
+        self._functions = {**IsoText().functions, **(functions or {})}
         self._reading = self._engine(self._open_reading)
         self._writing = self._engine(self._open_writing)
         self._seen: object = None
@@ -122,8 +123,14 @@ class SqliteDatabase:
 
     def _engine(self, creator: Callable[[], sqlite3.Connection]) -> Engine:
         return sa.create_engine(
-            "sqlite://", creator=creator, poolclass=QueuePool, pool_size=4, max_overflow=8,
-            pool_use_lifo=True, pool_reset_on_return=None, hide_parameters=True,
+            "sqlite://",
+            creator=creator,
+            poolclass=QueuePool,
+            pool_size=4,
+            max_overflow=8,
+            pool_use_lifo=True,
+            pool_reset_on_return=None,
+            hide_parameters=True,
         )
 
     # -- opening ---------------------------------------------------------------------------------
@@ -135,11 +142,15 @@ class SqliteDatabase:
             raise Unreachable("this is a directory, not a database file", where=self.place)
         uri = f"file:{quote(str(self._path.absolute()))}?{mode}"
         connection = sqlite3.connect(
-            uri, uri=True, isolation_level=None, check_same_thread=False,
-            timeout=self._deadline, cached_statements=256,
+            uri,
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=self._deadline,
+            cached_statements=256,
         )
         for name, function in self._functions.items():
-            connection.create_function(name, 1, function, deterministic=True)
+            connection.create_function(name, -1, function, deterministic=True)
         return connection
 
     def _open_reading(self) -> sqlite3.Connection:
@@ -168,14 +179,14 @@ class SqliteDatabase:
 
     def _wal_size(self) -> int:
         try:
-            return os.stat(f"{self._path}-wal").st_size
+            return Path(f"{self._path}-wal").stat().st_size
         except OSError:
             return 0
 
     def _fingerprint(self) -> object:
         """What tells that an immutable connection has gone stale."""
         try:
-            seen = os.stat(self._path)
+            seen = self._path.stat()
         except OSError:
             return None
         if self._wal_size():
@@ -203,9 +214,9 @@ class SqliteDatabase:
             self._reading.dispose()
             self._seen = now
 
-    def _watched(self, connection: sqlite3.Connection) -> None:
+    def _watched(self, connection: sqlite3.Connection, generation: int) -> None:
+        """The deadline begins now; what was cancelled since `generation` is given up."""
         end = time.monotonic() + self._deadline
-        generation = self._generation
         connection.set_progress_handler(
             lambda: time.monotonic() > end or self._generation != generation, _STEPS_BETWEEN_LOOKS
         )
@@ -226,7 +237,7 @@ class SqliteDatabase:
         raise BackendBusy("the file keeps changing while it is read", where=self.place)
 
     def _fetch(self, raw: sqlite3.Connection, sql: str, parameters: Any) -> list[Row]:
-        self._watched(raw)
+        self._watched(raw, self._generation)
         try:
             return raw.execute(sql, parameters).fetchall()
         except sqlite3.OperationalError as error:
@@ -239,9 +250,7 @@ class SqliteDatabase:
         except sqlite3.Error as error:
             raise translate(error, self.place) from None
 
-    def stream(
-        self, statement: Prepared, now: datetime, stop: Stop, size: int = 5_000
-    ) -> Iterator[list[Row]]:
+    def stream(self, statement: Prepared, now: datetime, stop: Stop, size: int = 5_000) -> Iterator[list[Row]]:
         """Text that is not UTF-8 is met only on the way: within one read transaction the statement is then
         run again by a decoder that bears it, and what was already given out is passed over."""
         parameters = statement.parameters(now, {})
@@ -270,10 +279,11 @@ class SqliteDatabase:
     def _batches(
         self, raw: sqlite3.Connection, sql: str, parameters: Any, stop: Stop, size: int, skip: int
     ) -> Iterator[list[Row]]:
-        self._watched(raw)
+        generation = self._generation
+        self._watched(raw, generation)
         cursor = raw.execute(sql, parameters)
         while not stop.requested and (rows := cursor.fetchmany(size)):
-            self._watched(raw)
+            self._watched(raw, generation)
             if skip >= len(rows):
                 skip -= len(rows)
                 continue
@@ -315,7 +325,8 @@ class SqliteDatabase:
         """Whether rows have a rowid to break ties with: not in views and WITHOUT ROWID tables."""
         return any(
             (kind, without) == ("table", 0)
-            for schema, _, kind, _, without, *_ in self._pragma("table_list", table) if schema == "main"
+            for schema, _, kind, _, without, *_ in self._pragma("table_list", table)
+            if schema == "main"
         )
 
     def has_index(self, table: str, columns: Sequence[str]) -> bool:

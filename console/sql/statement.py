@@ -15,8 +15,6 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnElement
 
-from console.sql.times import TimeStyle
-
 FromNow = Callable[[datetime], Any]
 
 
@@ -31,16 +29,16 @@ class Binds:
         """A value known now. Text that is not valid Unicode came out of a database as bytes and goes back so."""
         name = f"v{len(self.fixed)}"
         bound = sa.bindparam(name, type_=sa.types.NullType())
-        if isinstance(value, str) and not _is_unicode(value):
-            self.fixed[name] = value.encode("utf-8", "surrogateescape")
+        if isinstance(value, str) and not is_unicode(value):
+            self.fixed[name] = as_bytes(value)
             return sa.cast(bound, sa.Text)
         self.fixed[name] = value
         return bound
 
-    def from_now(self, style: TimeStyle, offset: timedelta = timedelta(0)) -> BindParameter[Any]:
-        """The clock plus an offset, encoded as the column stores it."""
+    def from_now(self, encode: FromNow, offset: timedelta = timedelta(0)) -> BindParameter[Any]:
+        """The clock plus an offset, encoded as what it is compared with."""
         name = f"t{len(self.moving)}"
-        self.moving[name] = lambda now: style.encode(_shifted(now, offset))
+        self.moving[name] = lambda now: encode(_shifted(now, offset))
         return sa.bindparam(name, type_=sa.types.NullType())
 
     def given(self, name: str) -> BindParameter[Any]:
@@ -48,7 +46,16 @@ class Binds:
         return sa.bindparam(name, type_=sa.types.NullType())
 
 
-def _is_unicode(text: str) -> bool:
+def as_bytes(text: str) -> bytes:
+    """What a tolerant decoder read, as it was."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half of a pair, which came from no decoder
+        return text.encode("utf-8", "surrogatepass")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether text can go to a driver as it is; what a tolerant decoder read may not."""
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
@@ -56,7 +63,8 @@ def _shifted(now: datetime, offset: timedelta) -> datetime:
     try:
         return now + offset
     except OverflowError:
-        return (datetime.max if offset > timedelta(0) else datetime.min).replace(tzinfo=now.tzinfo)
+        end = datetime.max if offset > timedelta(0) else datetime.min  # noqa: DTZ901  the zone is set below
+        return end.replace(tzinfo=now.tzinfo)
 
 
 class Prepared:

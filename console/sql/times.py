@@ -5,11 +5,25 @@ Bound values are converted, never columns, so that an index on a time column sti
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, tzinfo
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Protocol
+from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
+
+from console.core.faults import ConfigFault
+
+
+def zone_named(name: str, place: str = "") -> tzinfo:
+    """A zone by its name in the time zone database."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        raise ConfigFault(
+            f"the time zone {name!r} is not known here", where=place, fix="Set time_zone to a name as Europe/Berlin."
+        ) from None
 
 
 class TimeStyle(Protocol):
@@ -21,8 +35,25 @@ class TimeStyle(Protocol):
     def decode(self, raw: Any) -> datetime | None:
         """The instant a stored value means; None when there is none or it is not a time."""
 
-    def valid(self, column: ColumnElement[Any]) -> ColumnElement[bool] | None:
-        """A predicate for values that compare as times, where a column may hold anything."""
+    def bound(self, instant: datetime) -> Any:
+        """An instant to compare with `compared`."""
+
+    def compared(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        """What compares exactly as the instants `decode` reads do; NULL for what is not a time."""
+
+    def ordered(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        """What sorts as the instants do, as cheaply as the rows that are as they should be allow."""
+
+
+_MOMENT = timedelta(milliseconds=1)
+
+
+def _in(zone: tzinfo, instant: datetime) -> datetime:
+    """The wall clock there; the first and last hours of the calendar stay what they are."""
+    try:
+        return instant if instant.tzinfo is zone else instant.astimezone(zone)
+    except OverflowError:
+        return instant.replace(tzinfo=zone)
 
 
 def _utc(instant: datetime) -> datetime | None:
@@ -34,14 +65,31 @@ def _utc(instant: datetime) -> datetime | None:
         return None
 
 
+UTC_TEXT = "retriage_utc"
+"""An SQL function of our own: any text that is a time, as the same instant in UTC in one form; else NULL."""
+
+
 class IsoText:
-    """ISO-8601 text as `datetime.isoformat()` writes it in UTC; text without an offset is read in `zone`."""
+    """ISO-8601 text as `datetime.isoformat()` writes it in UTC; text without an offset is read in `zone`.
+
+    Text in that form compares as its instants do. Text in other forms (`Z`, another offset, a blank for
+    the T) does not, and what only looks like a time must not compare at all: hence the function.
+    """
 
     def __init__(self, zone: tzinfo = UTC) -> None:
         self._zone = zone
 
+    @property
+    def functions(self) -> dict[str, Callable[[Any], Any]]:
+        """What a connection must offer so that `compared` and `ordered` work on it."""
+        return {UTC_TEXT: self._utc_text}
+
+    def _utc_text(self, raw: Any) -> str | None:
+        at = self.decode(raw)
+        return None if at is None else at.isoformat()
+
     def encode(self, instant: datetime) -> str:
-        return instant.astimezone(self._zone).isoformat()
+        return _in(self._zone, instant).isoformat()
 
     def decode(self, raw: Any) -> datetime | None:
         if not isinstance(raw, str):
@@ -54,33 +102,62 @@ class IsoText:
             return instant
         return _utc(instant if instant.tzinfo else instant.replace(tzinfo=self._zone))
 
-    def valid(self, column: ColumnElement[Any]) -> ColumnElement[bool] | None:
-        return column.op("GLOB")(sa.literal_column("'[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]*'"))
+    def bound(self, instant: datetime) -> str:
+        return _in(UTC, instant).isoformat()
+
+    def compared(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        return getattr(sa.func, UTC_TEXT)(column)  # type: ignore[no-any-return]
+
+    def ordered(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        usual = column.op("GLOB", is_comparison=True)(sa.literal_column("'[0-9]???-??-??T??:??:??*+00:00'"))
+        return sa.case((usual, column), else_=self.compared(column))
 
 
 class Naive:
     """TIMESTAMP without time zone, written in `zone`. The hour a clock repeats is read as its first pass."""
 
     def __init__(self, zone: tzinfo = UTC) -> None:
-        self._zone = zone
+        self.zone = zone
 
     def encode(self, instant: datetime) -> datetime:
-        return instant.astimezone(self._zone).replace(tzinfo=None)
+        return _in(self.zone, instant).replace(tzinfo=None)
 
     def decode(self, raw: Any) -> datetime | None:
         if not isinstance(raw, datetime):
             return None
-        return _utc(raw if raw.tzinfo else raw.replace(tzinfo=self._zone))
+        return _utc(raw if raw.tzinfo else raw.replace(tzinfo=self.zone))
 
     def ambiguous(self, raw: Any) -> bool:
         """Whether the wall-clock time happened twice."""
         if not isinstance(raw, datetime) or raw.tzinfo:
             return False
-        first, second = (raw.replace(tzinfo=self._zone, fold=fold).utcoffset() for fold in (0, 1))
+        first, second = (raw.replace(tzinfo=self.zone, fold=fold).utcoffset() for fold in (0, 1))
         return first is not None and second is not None and first > second
 
-    def valid(self, column: ColumnElement[Any]) -> ColumnElement[bool] | None:  # noqa: ARG002
-        return None
+    def bound(self, instant: datetime) -> datetime:
+        """Within the second pass of a repeated hour everything stored in that hour lies before it: the hour's end."""
+        local = _in(self.zone, instant)
+        return local.replace(tzinfo=None) if not local.fold else self._end_of_repeat(local)
+
+    def _end_of_repeat(self, second_pass: datetime) -> datetime:
+        now, before = second_pass.utcoffset(), second_pass.replace(fold=0).utcoffset()
+        assert now is not None
+        assert before is not None
+        late = second_pass.astimezone(UTC)
+        early = late - (before - now)
+        while late - early > _MOMENT:
+            middle = early + (late - early) / 2
+            if _in(self.zone, middle).utcoffset() == now:
+                late = middle
+            else:
+                early = middle
+        return (late + before).replace(tzinfo=None, microsecond=0) - timedelta(microseconds=1)
+
+    def compared(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        return column
+
+    def ordered(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        return column
 
 
 class Aware:
@@ -92,5 +169,11 @@ class Aware:
     def decode(self, raw: Any) -> datetime | None:
         return _utc(raw) if isinstance(raw, datetime) and raw.tzinfo else None
 
-    def valid(self, column: ColumnElement[Any]) -> ColumnElement[bool] | None:  # noqa: ARG002
-        return None
+    def bound(self, instant: datetime) -> datetime:
+        return self.encode(instant)
+
+    def compared(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        return column
+
+    def ordered(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        return column

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, cast
-from urllib.parse import unquote
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-from console.core.item import ERROR_HEAD
+from console.core.item import ERROR_HEAD, unquoted
 from console.core.policy import RetryPolicy
 from console.core.query import COMPARISONS, Field, Filter, Glob, Op, Term
 from console.core.text import ascii_lower
 from console.sql.layout import Expression, Predicate, Roles
-from console.sql.statement import Binds
+from console.sql.statement import Binds, as_bytes, is_unicode
 from console.sql.times import TimeStyle
 
 _MIRRORED = {Op.BELOW: Op.ABOVE, Op.AT_MOST: Op.AT_LEAST, Op.ABOVE: Op.BELOW, Op.AT_LEAST: Op.AT_MOST}
 
+_LONGEST = timedelta(days=999_999_000)
 _LITERAL_IN_GLOB = str.maketrans({"[": "[[]", "?": "[?]", "*": "[*]"})
 _LITERAL_IN_LIKE = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
 
@@ -43,12 +44,15 @@ class Where:
 
     def hopeless(self, error: Expression, binds: Binds) -> Predicate:
         """Whether a pattern of the policy says that this error is not recoverable."""
-        head = sa.func.substr(error, 1, sa.literal_column(str(ERROR_HEAD)))
-        found = [self.contains(head, pattern, binds) for pattern in self._policy.unrecoverable]
+        found = [self.contains(head_of(error), pattern, binds) for pattern in self._policy.unrecoverable]
         return sa.or_(sa.false(), *found)
 
     def contains(self, column: Expression, text: str, binds: Binds) -> Predicate:
         """Whether the text occurs, ignoring ASCII case only."""
+        folded: Expression
+        if self._sqlite and not is_unicode(text):  # bytes within what is no text are found as bytes only
+            folded = sa.cast(sa.func.lower(column), sa.LargeBinary)
+            return sa.func.instr(folded, binds.value(as_bytes(ascii_lower(text)))) > sa.literal_column("0")
         wanted = binds.value(ascii_lower(text))
         if self._sqlite:
             return sa.func.instr(sa.func.lower(column), wanted) > sa.literal_column("0")
@@ -61,11 +65,11 @@ class Where:
     def _one(self, term: Term, value: Any, roles: Roles, binds: Binds) -> Predicate:
         match term.field:
             case Field.TYPE:
-                return self._text(roles.type, term.op, value, binds)
+                return self._text(_or_empty(roles.type), term.op, value, binds)
             case Field.STATUS:
-                return self._text(roles.status, term.op, value, binds)
+                return self._text(_or_empty(roles.status), term.op, value, binds)
             case Field.ERROR:
-                return self._text(roles.error, term.op, value, binds)
+                return self._text(head_of(roles.error), term.op, value, binds)
             case Field.KEY:
                 return self._key(roles, term.op, value, binds)
             case Field.ATTEMPTS:
@@ -75,7 +79,7 @@ class Where:
             case Field.RECOVERABLE:
                 return self._recoverable(roles.error, bool(value), binds)
             case _:
-                places = (roles.error, *roles.key, *roles.references)
+                places = (head_of(roles.error), *roles.key, *roles.references)
                 return sa.or_(*(sa.func.coalesce(self.contains(p, value, binds), sa.false()) for p in places))
 
     def _text(self, column: Expression, op: Op, value: Any, binds: Binds) -> Predicate:
@@ -89,16 +93,16 @@ class Where:
         """A key is written percent-encoded and perhaps with its backend in front; the columns hold neither."""
         if op is Op.EQUALS and isinstance(value, str):
             ids = {value, value.removeprefix(f"{self._backend}/")}
-            return sa.or_(*(self._is_id(roles.key, wanted, binds) for wanted in sorted(ids)))
+            return sa.or_(*(self._is_id(roles, wanted, binds) for wanted in sorted(ids)))
         known_as = sa.literal_column(f"'{self._backend}/'").concat(_joined(roles.key))
-        wanted = Glob(tuple(map(_decoded, value.pieces))) if isinstance(value, Glob) else _decoded(value)
+        wanted = Glob(tuple(map(unquoted, value.pieces))) if isinstance(value, Glob) else unquoted(value)
         return sa.or_(*(self._text(c, op, wanted, binds) for c in (_joined(roles.key), known_as)))
 
-    def _is_id(self, key: tuple[Expression, ...], wanted: str, binds: Binds) -> Predicate:
+    def _is_id(self, roles: Roles, wanted: str, binds: Binds) -> Predicate:
         parts = wanted.split("/")
-        if len(parts) != len(key):
+        if len(parts) != len(roles.key):
             return sa.false()
-        return sa.and_(*(column == binds.value(_decoded(part)) for column, part in zip(key, parts, strict=True)))
+        return is_key(roles, tuple(map(unquoted, parts)), binds, self._sqlite)
 
     def _glob(self, column: Expression, wanted: Glob, binds: Binds) -> Predicate:
         if self._sqlite:
@@ -118,14 +122,12 @@ class Where:
         op = term.op
         if isinstance(value, timedelta):
             ahead = term.field is Field.NEXT
-            bound: Any = binds.from_now(self._time, value if ahead else -value)
+            bound: Any = binds.from_now(self._time.bound, value if ahead else -_bounded(value))
             op = op if ahead else _MIRRORED[op]
         else:
             assert isinstance(value, datetime)
-            bound = binds.value(self._time.encode(value))
-        valid = self._time.valid(column)
-        compared = _compared(op, column, bound)
-        return compared if valid is None else sa.and_(compared, valid)
+            bound = binds.value(self._time.bound(value))
+        return _compared(op, self._time.compared(column), bound)
 
     def _recoverable(self, error: Expression, wanted: bool, binds: Binds) -> Predicate:
         hopeless = sa.func.coalesce(self.hopeless(error, binds), sa.false())
@@ -138,12 +140,38 @@ def _compared(op: Op, column: Expression, bound: Expression) -> Predicate:
     return cast("Predicate", compared)
 
 
-def _decoded(text: str) -> str:
-    return unquote(text, errors="surrogateescape")
+def _bounded(span: timedelta) -> timedelta:
+    """A span whose opposite is one too; nothing in a calendar is as long as that."""
+    return min(max(span, -_LONGEST), _LONGEST)
+
+
+def head_of(error: Expression) -> Expression:
+    """As much of an error as an item has in a list, as text."""
+    return sa.cast(sa.func.substr(error, sa.literal_column("1"), sa.literal_column(str(ERROR_HEAD))), sa.Text)
+
+
+def is_key(roles: Roles, parts: tuple[str, ...], binds: Binds, sqlite: bool) -> Predicate:
+    """Whether a row has this key, as `rows.py` reads it: in SQLite a BLOB is its text, and NULL the empty one."""
+    if roles.native_key is not None:
+        native = roles.native_key(parts)
+        return sa.false() if native is None else sa.and_(*map(operator.eq, roles.key, map(binds.value, native)))
+    return sa.and_(*(_is_part(column, part, binds, sqlite) for column, part in zip(roles.key, parts, strict=True)))
+
+
+def _is_part(column: Expression, part: str, binds: Binds, sqlite: bool) -> Predicate:
+    same = column == binds.value(part)
+    if not sqlite:
+        return same
+    return sa.or_(same, column == binds.value(as_bytes(part)), *([] if part else [column.is_(None)]))
+
+
+def _or_empty(column: Expression) -> Expression:
+    """What an item shows as empty text where there is none."""
+    return sa.func.coalesce(sa.cast(column, sa.Text), sa.literal_column("''"))
 
 
 def _joined(key: tuple[Expression, ...]) -> Expression:
-    joined: Expression = sa.cast(key[0], sa.Text)
+    joined = _or_empty(key[0])
     for part in key[1:]:
-        joined = joined.concat(sa.literal_column("'/'")).concat(sa.cast(part, sa.Text))
+        joined = joined.concat(sa.literal_column("'/'")).concat(_or_empty(part))
     return joined

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict
 
-from console.core.backend import Finding, Severity
+from console.core.backend import Authority, Change, Draft, Finding, Image, Order, Outcome, Severity
 from console.core.faults import NoSuchItem
 from console.core.item import Attempt, Detail, ItemKey
 from console.core.policy import FixedDelays, PolicyOverride, RetryPolicy, schedule_ahead
-from console.core.ports import Clock
+from console.core.ports import Clock, Stop
+from console.core.query import Filter, Sort
 from console.core.text import DETAIL_LIMIT
 from console.sql.backend import SqlBackend, clock_finding, require_columns
+from console.sql.database import Row
+from console.sql.guarded import SqliteGuard
 from console.sql.layout import Layout
 from console.sql.sqlite import SqliteDatabase, sqlite_path
 from console.sql.statement import Binds, Prepared
 from console.sql.times import IsoText
 from plugins import _contract_queue as contract
 from plugins.sqlite_queue import schema
+from plugins.sqlite_queue.requeue import ABILITIES, Requeue
 from plugins.sqlite_queue.rows import AsyncTaskRows, ContractTaskRows, text
 
 ASYNC_POLICY = RetryPolicy(
@@ -47,6 +51,7 @@ class SqliteQueue(SqlBackend):
     """An SQLite task queue that belongs to someone else."""
 
     options = Options
+    abilities = ABILITIES
 
     @classmethod
     def open(
@@ -54,7 +59,9 @@ class SqliteQueue(SqlBackend):
     ) -> SqliteQueue:
         time = IsoText()
         database = SqliteDatabase(
-            sqlite_path(options.url), read_only=read_only, deadline=deadline,
+            sqlite_path(options.url),
+            read_only=read_only,
+            deadline=deadline,
             functions={schema.EPOCH: schema.epoch_of(time)},
         )
         own = ASYNC_POLICY if options.dialect == "async_tasks" else contract.POLICY
@@ -70,6 +77,8 @@ class SqliteQueue(SqlBackend):
         self.time = time
         rows = AsyncTaskRows if options.dialect == "async_tasks" else ContractTaskRows
         self._rows: AsyncTaskRows | ContractTaskRows = rows(name, policy, time)
+        self._requeue = Requeue(name, policy, time, self._rows)
+        self._guard = SqliteGuard(database, self._requeue.target)
 
     def _layout(self) -> Layout:
         if isinstance(self._rows, AsyncTaskRows):
@@ -103,15 +112,45 @@ class SqliteQueue(SqlBackend):
             return Finding(Severity.OK, "index", "(status, due time) serves the list")
         due = "next_run_at" if self.dialect == "async_tasks" else "eta"
         return Finding(
-            Severity.WARNING, "index", "no index on status: lists and counts of a large table read all of it",
+            Severity.WARNING,
+            "index",
+            "no index on status: lists and counts of a large table read all of it",
             f"If it is yours to change: CREATE INDEX {table}_status_due ON {table} (status, {due});",
         )
 
     def _privilege_finding(self) -> Finding:
         if self.database.writable():
             return Finding(Severity.OK, "privileges", "this user can read and write the file")
-        return Finding(Severity.WARNING, "privileges", "this user can read the file but not write it",
-                       "Requeue will fail; reading works.")
+        return Finding(
+            Severity.WARNING,
+            "privileges",
+            "this user can read the file but not write it",
+            "Requeue will fail; reading works.",
+        )
+
+    # -- requeue ---------------------------------------------------------------------------------
+
+    def drafts(
+        self, wanted: Sequence[ItemKey] | Filter, sort: Sort, order: Order, now: datetime, stop: Stop
+    ) -> Iterator[Sequence[Draft]]:
+        verdict_row = self._reader.layout.segments[0].roles.row
+        columns = self._requeue.columns(verdict_row, self._physical().has_rowid)
+        if isinstance(wanted, Filter):
+            batches: Iterable[Sequence[Row]] = self._reader.walk(wanted, sort, columns, now, stop)
+        else:
+            batches = [list(self._reader.rows(wanted, now, columns))]
+        for rows in batches:
+            yield self._requeue.drafts(rows, order, now)
+
+    def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
+        return self._requeue.after(change, order, at, due)
+
+    def swap(self, changes: Sequence[Change], order: Order, authority: Authority) -> Sequence[Outcome]:  # noqa: ARG002
+        return self._guard.swap(changes)
+
+    def images(self, changes: Sequence[Change]) -> Sequence[Image | None]:
+        found = self._guard.images([change.keys[0] for change in changes])
+        return [found.get(change.keys[0]) for change in changes]
 
     # -- one item --------------------------------------------------------------------------------
 
@@ -124,8 +163,11 @@ class SqliteQueue(SqlBackend):
         error = dict(native).get("last_error" if self.dialect == "async_tasks" else "results.error")
         facts = self._rows.facts(rows[0])
         return Detail(
-            item, error if error else item.error, self._history(dict(native), item.attempts),
-            tuple(schedule_ahead(facts, self.policy, item.verdict, now)), native,
+            item,
+            error if error else item.error,
+            self._history(dict(native), item.attempts),
+            tuple(schedule_ahead(facts, self.policy, item.verdict, now)),
+            native,
         )
 
     def _native(self, key: ItemKey, now: datetime) -> tuple[tuple[str, str | None], ...]:
@@ -141,10 +183,16 @@ class SqliteQueue(SqlBackend):
             columns += [(f"results.{name}", schema.RESULTS.c[name]) for name in schema.RESULT_COLUMNS]
             source = schema.TASKS.outerjoin(schema.RESULTS, schema.RESULTS.c.task_id == schema.TASKS.c.id)
             id_column = schema.TASKS.c.id
-        select = sa.select(
-            *(sa.func.substr(column, sa.literal_column("1"), limit).label(f"n{n}")
-              for n, (_, column) in enumerate(columns))
-        ).select_from(source).where(id_column == binds.value(key.parts[0]))
+        select = (
+            sa.select(
+                *(
+                    sa.func.substr(column, sa.literal_column("1"), limit).label(f"n{n}")
+                    for n, (_, column) in enumerate(columns)
+                )
+            )
+            .select_from(source)
+            .where(id_column == binds.value(key.parts[0]))
+        )
         rows = self.database.read(Prepared(select, binds, self.database.dialect), now)
         values = rows[0] if rows else (None,) * len(columns)
         return tuple(
@@ -165,3 +213,16 @@ class SqliteQueue(SqlBackend):
         took = ended - began if began and ended and ended >= began else None
         outcome = "failed" if native["results.error"] else (native["status"] or "").lower()
         return (Attempt(attempts, began or ended, outcome, native["results.error"], took),)
+
+    # -- the queue's own loop ----------------------------------------------------------------------
+
+    def run(self, handler: Callable[..., object], clock: Clock, stop: Stop, log: Callable[[str], None]) -> int:
+        from plugins.sqlite_queue.engine import AsyncTaskQueue, ContractQueue, Queue, work
+
+        self._layout()
+        queue: Queue
+        if self.dialect == "async_tasks":
+            queue = AsyncTaskQueue(self.database, self.policy, clock, self.time)
+        else:
+            queue = ContractQueue(self.database, self.policy, clock)
+        return work(queue, handler, clock, stop, log)

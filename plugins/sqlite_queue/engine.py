@@ -20,6 +20,7 @@ from console.sql.database import Row, Writer
 from console.sql.sqlite import SqliteDatabase
 from console.sql.times import IsoText
 from plugins import _contract_queue as contract
+from plugins.sqlite_queue.rows import whole_number
 
 T = TypeVar("T")
 
@@ -50,7 +51,9 @@ class Queue(Protocol):
 
 
 class _Queue:
-    def __init__(self, database: SqliteDatabase, policy: RetryPolicy, clock: Clock, time: IsoText | None = None) -> None:
+    def __init__(
+        self, database: SqliteDatabase, policy: RetryPolicy, clock: Clock, time: IsoText | None = None
+    ) -> None:
         self._database = database
         self._policy = policy
         self._clock = clock
@@ -75,39 +78,47 @@ class AsyncTaskQueue(_Queue):
 
     def enqueue(self, type: str, entity_id: str, *, delay: timedelta = timedelta(0)) -> str:
         id = str(uuid.uuid4())
-        self._transact(lambda writer: writer.execute(
-            "INSERT INTO async_tasks (task_id, task_type, entity_id, status, attempts, next_run_at,"
-            " created_at, updated_at) VALUES (?, ?, ?, 'PENDING', 0, ?, ?, ?)",
-            (id, type, entity_id, self._now(delay), self._now(), self._now()),
-        ))
+        self._transact(
+            lambda writer: writer.execute(
+                "INSERT INTO async_tasks (task_id, task_type, entity_id, status, attempts, next_run_at,"
+                " created_at, updated_at) VALUES (?, ?, ?, 'PENDING', 0, ?, ?, ?)",
+                (id, type, entity_id, self._now(delay), self._now(), self._now()),
+            )
+        )
         return id
 
     def claim(self) -> Claimed | None:
         now = self._now()
-        rows = self._transact(lambda writer: writer.execute(
-            "UPDATE async_tasks SET status = 'RUNNING', attempts = coalesce(attempts, 0) + 1, updated_at = ?"
-            " WHERE task_id = (SELECT task_id FROM async_tasks WHERE status = 'PENDING' AND next_run_at <= ?"
-            "                  ORDER BY next_run_at LIMIT 1)"
-            " AND status = 'PENDING' AND next_run_at <= ?"
-            " RETURNING task_id, task_type, entity_id, attempts",
-            (now, now, now),
-        ))
+        rows = self._transact(
+            lambda writer: writer.execute(
+                "UPDATE async_tasks SET status = 'RUNNING', attempts = coalesce(attempts, 0) + 1, updated_at = ?"
+                " WHERE task_id = (SELECT task_id FROM async_tasks WHERE status = 'PENDING' AND next_run_at <= ?"
+                "                  ORDER BY next_run_at LIMIT 1)"
+                " AND status = 'PENDING' AND next_run_at <= ?"
+                " RETURNING task_id, task_type, entity_id, attempts",
+                (now, now, now),
+            )
+        )
         if not rows:
             return None
         id, type, entity_id, attempts = rows[0]
         return Claimed(id, type or "", {"entity_id": entity_id}, attempts)
 
     def complete(self, task: Claimed, result: object = None) -> bool:  # noqa: ARG002  this queue keeps no results
-        return bool(self._transact(lambda writer: writer.execute(
-            "UPDATE async_tasks SET status = 'DONE', last_error = NULL, updated_at = ?"
-            " WHERE task_id = ? AND status = 'RUNNING' AND attempts = ? RETURNING task_id",
-            (self._now(), task.id, task.attempts),
-        )))
+        return bool(
+            self._transact(
+                lambda writer: writer.execute(
+                    "UPDATE async_tasks SET status = 'DONE', last_error = NULL, updated_at = ?"
+                    " WHERE task_id = ? AND status = 'RUNNING' AND attempts = ? RETURNING task_id",
+                    (self._now(), task.id, task.attempts),
+                )
+            )
+        )
 
     def fail(self, task: Claimed, error: str) -> bool:
         """One failure, one decision: rescheduled by the queue's delays, or FAILED."""
         delay = self._delay(task.attempts)
-        return self._transact(lambda writer: self._settle(writer, task.id, task.attempts, error, delay))
+        return self._transact(lambda writer: self._settle(writer, task.id, task.attempts, _storable(error), delay))
 
     def _delay(self, attempts: int) -> timedelta | None:
         limit = self._policy.max_attempts
@@ -116,14 +127,16 @@ class AsyncTaskQueue(_Queue):
         bounds = self._policy.delay_after(attempts)
         return bounds[0] if bounds else timedelta(0)
 
-    def _settle(self, writer: Writer, id: str, attempts: int, error: str | None, delay: timedelta | None) -> bool:
+    def _settle(self, writer: Writer, id: str, attempts: Any, error: str | None, delay: timedelta | None) -> bool:
         status = "FAILED" if delay is None else "PENDING"
-        return bool(writer.execute(
-            "UPDATE async_tasks SET status = ?, next_run_at = coalesce(?, next_run_at),"
-            " last_error = coalesce(?, last_error), updated_at = ?"
-            " WHERE task_id = ? AND status = 'RUNNING' AND attempts = ? RETURNING task_id",
-            (status, None if delay is None else self._now(delay), error, self._now(), id, attempts),
-        ))
+        return bool(
+            writer.execute(
+                "UPDATE async_tasks SET status = ?, next_run_at = coalesce(?, next_run_at),"
+                " last_error = coalesce(?, last_error), updated_at = ?"
+                " WHERE task_id = ? AND status = 'RUNNING' AND attempts IS ? RETURNING task_id",
+                (status, None if delay is None else self._now(delay), error, self._now(), id, attempts),
+            )
+        )
 
     def reclaim(self) -> int:
         """Tasks whose worker went away: due at once while attempts are left, else FAILED."""
@@ -133,14 +146,15 @@ class AsyncTaskQueue(_Queue):
 
         def reclaim(writer: Writer) -> int:
             stuck = writer.execute(
-                "SELECT task_id, attempts FROM async_tasks WHERE status = 'RUNNING' AND updated_at < ?", (overdue,)
+                "SELECT task_id, attempts FROM async_tasks WHERE status = 'RUNNING' AND updated_at < ?",
+                (overdue,),
             )
             return sum(self._reclaim_one(writer, id, attempts) for id, attempts in stuck)
 
         return self._transact(reclaim)
 
-    def _reclaim_one(self, writer: Writer, id: str, attempts: int) -> bool:
-        used_up = self._policy.max_attempts is not None and attempts >= self._policy.max_attempts
+    def _reclaim_one(self, writer: Writer, id: str, attempts: Any) -> bool:
+        used_up = self._policy.max_attempts is not None and whole_number(attempts) >= self._policy.max_attempts
         return self._settle(writer, id, attempts, None, None if used_up else timedelta(0))
 
 
@@ -154,29 +168,49 @@ class ContractQueue(_Queue):
         self._chance = chance or random.Random()
 
     def enqueue(
-        self, func_path: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, *,
-        max_retries: int = 3, timeout: int | None = None, delay: timedelta | None = None,
+        self,
+        func_path: str,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        max_retries: int = 3,
+        timeout: int | None = None,
+        delay: timedelta | None = None,
     ) -> str:
         id = str(uuid.uuid4())
         eta = None if delay is None else self._now(delay)
-        self._transact(lambda writer: writer.execute(
-            "INSERT INTO tasks (id, func_path, args, kwargs, status, schedule, eta, max_retries, timeout,"
-            " attempts, created_at, updated_at, error) VALUES (?, ?, ?, ?, 'PENDING', ?, ?, ?, ?, 0, ?, ?, 'null')",
-            (id, func_path, json.dumps(list(args)), json.dumps(dict(kwargs or {})),
-             json.dumps({"eta": eta, "interval": None}), eta, max_retries, timeout, self._now(), self._now()),
-        ))
+        self._transact(
+            lambda writer: writer.execute(
+                "INSERT INTO tasks (id, func_path, args, kwargs, status, schedule, eta, max_retries, timeout,"
+                " attempts, created_at, updated_at, error) VALUES (?, ?, ?, ?, 'PENDING', ?, ?, ?, ?, 0, ?, ?, 'null')",
+                (
+                    id,
+                    func_path,
+                    json.dumps(list(args)),
+                    json.dumps(dict(kwargs or {})),
+                    json.dumps({"eta": eta, "interval": None}),
+                    eta,
+                    max_retries,
+                    timeout,
+                    self._now(),
+                    self._now(),
+                ),
+            )
+        )
         return id
 
     def claim(self) -> Claimed | None:
         now = self._now()
-        rows = self._transact(lambda writer: writer.execute(
-            "UPDATE tasks SET status = 'RUNNING', attempts = coalesce(attempts, 0) + 1,"
-            " updated_at = ?, last_attempt_at = ?"
-            " WHERE id = (SELECT id FROM tasks WHERE status = 'PENDING' AND (eta IS NULL OR eta <= ?)"
-            "             ORDER BY eta, created_at LIMIT 1)"
-            " AND status = 'PENDING' RETURNING id, func_path, args, kwargs, attempts",
-            (now, now, now),
-        ))
+        rows = self._transact(
+            lambda writer: writer.execute(
+                "UPDATE tasks SET status = 'RUNNING', attempts = coalesce(attempts, 0) + 1,"
+                " updated_at = ?, last_attempt_at = ?"
+                " WHERE id = (SELECT id FROM tasks WHERE status = 'PENDING' AND (eta IS NULL OR eta <= ?)"
+                "             ORDER BY eta, created_at LIMIT 1)"
+                " AND status = 'PENDING' RETURNING id, func_path, args, kwargs, attempts",
+                (now, now, now),
+            )
+        )
         if not rows:
             return None
         id, func_path, args, kwargs, attempts = rows[0]
@@ -190,13 +224,14 @@ class ContractQueue(_Queue):
                 (self._now(), task.id, task.attempts),
             )
             if won:
-                self._record(writer, task, "SUCCESS", json.dumps(result, default=str), None, won[0])
+                self._record(writer, task, "SUCCESS", _as_json(result), None, won[0])
             return bool(won)
 
         return self._transact(complete)
 
     def fail(self, task: Claimed, error: str) -> bool:
         """The predicate is on the counter after the claim: with max_retries 3 the third failure is final."""
+
         def fail(writer: Writer) -> bool:
             rows = writer.execute(
                 "SELECT max_retries, schedule FROM tasks WHERE id = ? AND status = 'RUNNING' AND attempts = ?",
@@ -204,16 +239,22 @@ class ContractQueue(_Queue):
             )
             if not rows:
                 return False
-            limit = self._policy.max_attempts if rows[0][0] is None else rows[0][0]
+            limit = self._policy.max_attempts if rows[0][0] is None else whole_number(rows[0][0])
             again = limit is None or contract.may_retry(task.attempts, limit)
             eta = self._now(contract.retry_delay(self._policy, task.attempts, self._chance)) if again else None
             won = writer.execute(
                 "UPDATE tasks SET status = ?, eta = coalesce(?, eta), schedule = coalesce(?, schedule), updated_at = ?"
                 " WHERE id = ? AND status = 'RUNNING' AND attempts = ? RETURNING last_attempt_at",
-                ("PENDING" if again else "FAILED", eta, with_eta(rows[0][1], eta) if again else None,
-                 self._now(), task.id, task.attempts),
+                (
+                    "PENDING" if again else "FAILED",
+                    eta,
+                    with_eta(rows[0][1], eta) if again else None,
+                    self._now(),
+                    task.id,
+                    task.attempts,
+                ),
             )
-            self._record(writer, task, "PENDING" if again else "FAILED", None, error, won[0])
+            self._record(writer, task, "PENDING" if again else "FAILED", None, _storable(error), won[0])
             return True
 
         return self._transact(fail)
@@ -230,6 +271,19 @@ class ContractQueue(_Queue):
     def reclaim(self) -> int:
         """This queue has no rule for abandoned tasks: they stay RUNNING until a person hands them back."""
         return 0
+
+
+def _storable(error: str) -> str:
+    """A handler's message may hold what no UTF-8 column takes; the failure is recorded all the same."""
+    return error.encode("utf-8", "backslashreplace").decode()
+
+
+def _as_json(result: object) -> str:
+    """Whatever a handler returned: it ran, and what cannot be written as JSON is shown as Python shows it."""
+    try:
+        return json.dumps(result, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return json.dumps(repr(result))
 
 
 def with_eta(schedule: Any, eta: str | None) -> str:
@@ -265,7 +319,7 @@ def work(
 def _execute(queue: Queue, handler: Handler, task: Claimed, log: Callable[[str], None]) -> None:
     try:
         result = handler(task.type, task.payload)
-    except Exception as error:  # whatever a handler raises is the task's failure, recorded as such
+    except Exception as error:  # noqa: BLE001  whatever a handler raises is the task's failure, recorded as such
         message = str(error) or type(error).__name__
         code = getattr(error, "code", None)
         queue.fail(task, f"{code if isinstance(code, str) else ERROR_CODE}: {message}")

@@ -76,22 +76,13 @@ def epoch_of(time: IsoText) -> Callable[[Any], int | None]:
 
     def epoch(raw: Any) -> int | None:
         at = time.decode(raw)
-        return None if at is None else (at - _START) // _MICROSECOND
+        return None if at is None else _microseconds(at)
 
     return epoch
 
 
-class _Epoch:
-    """The clock bound as whole microseconds."""
-
-    def encode(self, instant: datetime) -> int:
-        return (instant - _START) // _MICROSECOND
-
-    def decode(self, raw: Any) -> datetime | None:
-        return _START + int(raw) * _MICROSECOND
-
-    def valid(self, column: Expression) -> None:  # noqa: ARG002
-        return None
+def _microseconds(instant: datetime) -> int:
+    return (instant - _START) // _MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +99,31 @@ def _table(name: str, columns: Iterable[str]) -> sa.TableClause:
 
 
 ASYNC_COLUMNS = (
-    "task_id", "task_type", "entity_id", "status", "attempts", "next_run_at", "last_error", "created_at", "updated_at",
+    "task_id",
+    "task_type",
+    "entity_id",
+    "status",
+    "attempts",
+    "next_run_at",
+    "last_error",
+    "created_at",
+    "updated_at",
 )
 TASK_COLUMNS = (
-    "id", "func_path", "args", "kwargs", "status", "schedule", "eta", "max_retries", "timeout", "attempts",
-    "created_at", "updated_at", "last_attempt_at", "error",
+    "id",
+    "func_path",
+    "args",
+    "kwargs",
+    "status",
+    "schedule",
+    "eta",
+    "max_retries",
+    "timeout",
+    "attempts",
+    "created_at",
+    "updated_at",
+    "last_attempt_at",
+    "error",
 )
 RESULT_COLUMNS = ("task_id", "status", "result", "error", "finished_at", "attempts", "last_attempt_at")
 
@@ -134,8 +145,18 @@ def _head(column: Expression) -> Expression:
 class _Conditions:
     """The predicates of both dialects, from the expressions they differ in."""
 
-    def __init__(self, policy: RetryPolicy, where: Where, time: IsoText, attempts: Expression, error: Expression,
-                 created: Expression, updated: Expression, limit: Expression | None, timeout: Expression | None) -> None:
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        where: Where,
+        time: IsoText,
+        attempts: Expression,
+        error: Expression,
+        created: Expression,
+        updated: Expression,
+        limit: Expression | None,
+        timeout: Expression | None,
+    ) -> None:
         self._policy = policy
         self._where = where
         self._time = time
@@ -167,7 +188,7 @@ class _Conditions:
             yield self._attempts >= sa.literal_column("1")
         if self._policy.max_age is not None:
             born = getattr(sa.func, EPOCH)(self._created)
-            yield sa.func.coalesce(born <= binds.from_now(_Epoch(), -self._policy.max_age), sa.false())
+            yield sa.func.coalesce(born <= binds.from_now(_microseconds, -self._policy.max_age), sa.false())
 
     def running(self) -> dict[Condition, Residual]:
         def stuck(binds: Binds) -> Predicate:
@@ -180,13 +201,26 @@ class _Conditions:
                 allowed = own if allowed is None else sa.func.coalesce(own, allowed)
             if allowed is None:
                 return sa.false()
-            return sa.func.coalesce(binds.from_now(_Epoch(), timedelta(0)) - since > allowed, sa.false())
+            return sa.func.coalesce(binds.from_now(_microseconds) - since > allowed, sa.false())
 
         return {Condition.STUCK: stuck, Condition.RUNNING: lambda binds: sa.not_(stuck(binds))}
 
 
-def _segments(source: Any, status: Expression, roles: Roles, conditions: _Conditions,
-              done: str, cancelled: str | None) -> tuple[Segment, ...]:
+_NULLABLE = frozenset({"updated", "created", "next", "type", "id"})
+
+
+def _never_null(database: Database, table: str, column: str) -> bool:
+    """Whether the table's own constraint keeps NULLs out, so that pages need not look for them."""
+    quoted = database.dialect.identifier_preparer.quote_identifier(table)
+    return any(
+        name == column and bool(not_null)
+        for _, name, _, not_null, *_ in database.fetch(f"PRAGMA table_info({quoted})", ())
+    )
+
+
+def _segments(
+    source: Any, status: Expression, roles: Roles, conditions: _Conditions, done: str, cancelled: str | None
+) -> tuple[Segment, ...]:
     known: dict[str, dict[Condition, Residual]] = {
         "FAILED": conditions.failed(),
         "PENDING": conditions.ready(),
@@ -201,46 +235,116 @@ def _segments(source: Any, status: Expression, roles: Roles, conditions: _Condit
 
 
 def async_tasks_layout(
-    backend: str, database: Database, policy: RetryPolicy, time: IsoText, rows: AsyncTaskRows, physical: Physical
+    backend: str,
+    database: Database,
+    policy: RetryPolicy,
+    time: IsoText,
+    rows: AsyncTaskRows,
+    physical: Physical,
 ) -> Layout:
     c = ASYNC_TASKS.c
     roles = Roles(
-        key=(c.task_id,), tie=(c.rowid if physical.has_rowid else c.task_id,),
-        row=(c.task_id, c.task_type, c.status, c.attempts, c.next_run_at, _head(c.last_error), c.created_at, c.updated_at),
-        type=c.task_type, status=c.status, attempts=_count(c.attempts), error=c.last_error,
-        created=c.created_at, updated=c.updated_at,
-        next=sa.case((c.status == "PENDING", c.next_run_at)), references=(c.entity_id,),
+        key=(c.task_id,),
+        tie=(c.rowid if physical.has_rowid else c.task_id,),
+        row=(
+            c.task_id,
+            c.task_type,
+            c.status,
+            c.attempts,
+            c.next_run_at,
+            _head(c.last_error),
+            c.created_at,
+            c.updated_at,
+        ),
+        type=c.task_type,
+        status=c.status,
+        attempts=_count(c.attempts),
+        error=c.last_error,
+        created=c.created_at,
+        updated=c.updated_at,
+        next=sa.case((c.status == "PENDING", c.next_run_at)),
+        references=(c.entity_id,),
     )
-    conditions = _Conditions(policy, Where(backend, database.dialect, time, policy), time, roles.attempts, c.last_error,
-                             c.created_at, c.updated_at, None, None)
+    conditions = _Conditions(
+        policy,
+        Where(backend, database.dialect, time, policy),
+        time,
+        roles.attempts,
+        c.last_error,
+        c.created_at,
+        c.updated_at,
+        None,
+        None,
+    )
     return Layout(
-        _segments(ASYNC_TASKS, c.status, roles, conditions, "DONE", None), rows.read, time,
+        _segments(ASYNC_TASKS, c.status, roles, conditions, "DONE", None),
+        rows.read,
+        time,
         natural=lambda _: c.next_run_at if physical.indexed else None,
-        nullable=frozenset({"updated", "created", "next", "type", "id"}), leads_are_indexed=physical.indexed,
+        nullable=_NULLABLE if _never_null(database, "async_tasks", "next_run_at") else _NULLABLE | {"natural"},
+        leads_are_indexed=physical.indexed,
     )
 
 
 def tasks_layout(
-    backend: str, database: Database, policy: RetryPolicy, time: IsoText, rows: ContractTaskRows, physical: Physical
+    backend: str,
+    database: Database,
+    policy: RetryPolicy,
+    time: IsoText,
+    rows: ContractTaskRows,
+    physical: Physical,
 ) -> Layout:
     t, r = TASKS.c, RESULTS.c
-    own = sa.case((sa.func.trim(t.error).in_(("", "null")), sa.null()), else_=t.error)
+    nothing = (sa.literal_column("''"), sa.literal_column("'null'"))
+    blanks = sa.literal_column("' ' || char(9, 10, 11, 12, 13)")
+    own = sa.case((sa.func.trim(t.error, blanks).in_(nothing), sa.null()), else_=t.error)
     error = sa.func.coalesce(sa.func.nullif(r.error, ""), own)
     roles = Roles(
-        key=(t.id,), tie=(t.rowid if physical.has_rowid else t.id,),
-        row=(t.id, t.func_path, t.status, t.attempts, t.max_retries, t.eta, t.timeout, _head(r.error), _head(t.error),
-             t.created_at, t.updated_at, t.last_attempt_at),
-        type=t.func_path, status=t.status, attempts=_count(t.attempts), error=error,
-        created=t.created_at, updated=t.updated_at, next=sa.case((t.status == "PENDING", t.eta)),
+        key=(t.id,),
+        tie=(t.rowid if physical.has_rowid else t.id,),
+        row=(
+            t.id,
+            t.func_path,
+            t.status,
+            t.attempts,
+            t.max_retries,
+            t.eta,
+            t.timeout,
+            _head(r.error),
+            _head(t.error),
+            t.created_at,
+            t.updated_at,
+            t.last_attempt_at,
+        ),
+        type=t.func_path,
+        status=t.status,
+        attempts=_count(t.attempts),
+        error=error,
+        created=t.created_at,
+        updated=t.updated_at,
+        next=sa.case((t.status == "PENDING", t.eta)),
         references=(t.func_path,),
     )
     limit = sa.case((t.max_retries.is_not(None), _count(t.max_retries)))
     timeout = sa.case((t.timeout.is_not(None), sa.func.min(_count(t.timeout), sa.literal_column(str(LONGEST_TIMEOUT)))))
-    conditions = _Conditions(policy, Where(backend, database.dialect, time, policy), time, roles.attempts, error,
-                             t.created_at, t.updated_at, limit, timeout)
+    conditions = _Conditions(
+        policy,
+        Where(backend, database.dialect, time, policy),
+        time,
+        roles.attempts,
+        error,
+        t.created_at,
+        t.updated_at,
+        limit,
+        timeout,
+    )
     source = TASKS.outerjoin(RESULTS, RESULTS.c.task_id == TASKS.c.id)
     return Layout(
-        _segments(source, t.status, roles, conditions, "SUCCESS", "CANCELLED"), rows.read, time,
-        natural=lambda _: None, nullable=frozenset({"updated", "created", "next", "type", "id"}),
+        _segments(source, t.status, roles, conditions, "SUCCESS", "CANCELLED"),
+        rows.read,
+        time,
+        natural=lambda _: None,
+        nullable=_NULLABLE,
+        served=frozenset({"id"}),
         leads_are_indexed=False,
     )

@@ -1,0 +1,310 @@
+"""Carry out: a confirmed plan, chunk by chunk — durable intent, guarded write, durable outcome.
+
+One thread writes and records. Between two chunks it looks whether somebody wants it to pause or stop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from console.core.backend import Authority, Backend, Outcome, OutcomeKind, Requeues
+from console.core.canary import Watch, wait_for
+from console.core.faults import BackendFault
+from console.core.item import ItemKey
+from console.core.override import NOT_APPLIED, ItemOutcome, OverrideState, Progress, Request
+from console.core.plan import Plan, PlanRow, Share
+from console.core.ports import Book, Clock, Stop
+from console.core.release import Canary, Now
+from console.core.settling import Unit, handed_back, settle, units_of
+
+SMALLEST_CHUNK, FIRST_CHUNK, LARGEST_CHUNK = 20, 500, 10_000
+BEAT = 1.0
+"""Seconds between two looks at the lease and at what is asked of us."""
+_PATIENCE = 6
+"""How often a chunk that did not get through is tried before the override stops."""
+_NAP = 0.5
+
+
+class Ended(Exception):
+    """The override ends here: `state` and `note` say how."""
+
+    def __init__(self, state: OverrideState, note: str) -> None:
+        super().__init__(note)
+        self.state = state
+        self.note = note
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the config allows."""
+
+    confirm_from: int = 20
+    max_items: int = 10_000
+    canary_failure_limit: float = 0.2
+    canary_deadline: timedelta = timedelta(minutes=15)
+    chunk_target: timedelta = timedelta(milliseconds=50)
+
+
+class Carrier:
+    """Carries one override, from the first row nobody has an outcome for to the end."""
+
+    def __init__(
+        self,
+        book: Book,
+        clock: Clock,
+        stop: Stop,
+        limits: Limits,
+        plan: Plan,
+        op_id: str,
+        owner: str,
+        authority: Authority,
+        *,
+        done: bytearray,
+        progress: Progress,
+        watch: Callable[[Progress], None],
+        reach: Callable[[str], None],
+    ) -> None:
+        self._book = book
+        self._clock = clock
+        self._stop = stop
+        self._limits = limits
+        self._plan = plan
+        self._op_id = op_id
+        self._owner = owner
+        self._authority = authority
+        self._done = done
+        self._progress = progress
+        self._watch = watch
+        self._reach = reach
+        self._chunk = FIRST_CHUNK
+        self._last_beat = 0.0
+
+    def carry(self, share: Share, backend: Requeues) -> None:
+        """One backend's part, in the steps the release asks for; raises Ended to stop the whole override."""
+        if not share.changes:
+            return
+        release = self._plan.release
+        sizes = release.steps(share.changes) if isinstance(release, Canary) else [share.changes]
+        causes = frozenset(self._plan.by_signature)
+        first = share.first
+        for number, size in enumerate(sizes):
+            seen = Watch(known_causes=causes) if isinstance(release, Canary) and number < len(sizes) - 1 else None
+            self._progress.stage = (
+                f"{share.backend} · step {number + 1} of {len(sizes)}" if len(sizes) > 1 else share.backend
+            )
+            if seen is not None and any(self._done[first : first + size]):
+                self._recall(share, seen, first, first + size - 1)
+            self._step(share, backend, first, first + size - 1, seen)
+            if seen is not None:
+                self._judge(backend, seen)
+            first += size
+
+    def _recall(self, share: Share, seen: Watch, first: int, last: int) -> None:
+        """What an earlier process handed back in this step is judged too, before the override goes on."""
+        for key, at in handed_back(self._book, self._op_id, first, last):
+            seen.add(ItemKey.known(share.backend, key), at)
+
+    def _judge(self, backend: Backend, seen: Watch) -> None:
+        def pause() -> datetime:
+            self._progress.note = seen.summary()
+            self._watch(self._progress)
+            self._wait(_NAP)
+            return self._clock.now()
+
+        reason = wait_for(seen, backend, self._limits.canary_failure_limit, self._limits.canary_deadline, pause)
+        self._progress.note = seen.summary()
+        if reason is not None:
+            raise Ended(OverrideState.STOPPED, reason)
+
+    # -- one step --------------------------------------------------------------------------------
+
+    def _step(self, share: Share, backend: Requeues, first: int, last: int, seen: Watch | None) -> None:
+        pace = self._pace_of(share, backend)
+        began: tuple[datetime, timedelta] | None = None
+        for rows in self._chunks(first, last, pace):
+            self._look()
+            if pace is not None:
+                offset = pace.offset(rows[0].ordinal)
+                began = began or (self._clock.now(), offset)
+                self._wait_until(began[0] + offset - began[1])
+            self._until_through(share, backend, rows, seen)
+
+    def _pace_of(self, share: Share, backend: Requeues) -> _Pace | None:
+        """Where a backend stores no due time, the override itself waits for each item's turn."""
+        if backend.abilities.stores_due_time or isinstance(self._plan.release, Now | Canary):
+            return None
+        return _Pace(self._plan, share)
+
+    def _chunks(self, first: int, last: int, pace: _Pace | None) -> Iterator[list[PlanRow]]:
+        """What is still to do, in chunks of the present size that never split a unit."""
+        pending: list[PlanRow] = []
+        for batch in self._book.rows(self._plan.id, first, last):
+            for row in batch:
+                if self._done[row.ordinal]:
+                    continue
+                full = len(pending) >= (self._chunk if pace is None else pace.chunk)
+                if full and (row.unit or row.key) != (pending[-1].unit or pending[-1].key):
+                    yield pending
+                    pending = []
+                pending.append(row)
+        if pending:
+            yield pending
+
+    def _wait_until(self, moment: datetime) -> None:
+        while (left := (moment - self._clock.now()).total_seconds()) > 0:
+            self._progress.note = f"paced by this process, next in {left:.1f} s"
+            self._watch(self._progress)
+            self._wait(min(left, _NAP))
+        self._progress.note = ""
+
+    # -- one chunk -------------------------------------------------------------------------------
+
+    def _until_through(self, share: Share, backend: Requeues, rows: list[PlanRow], seen: Watch | None) -> None:
+        """Write a chunk; what turns out not to have been applied is tried again, a few times."""
+        for attempt in range(_PATIENCE):
+            left = self._write(share, backend, rows, seen)
+            if not left:
+                return
+            rows = left
+            self._wait(_NAP * 2**attempt)
+        raise Ended(OverrideState.STOPPED, f"{share.backend} does not take the write; resume when it does")
+
+    def _write(self, share: Share, backend: Requeues, rows: list[PlanRow], seen: Watch | None) -> list[PlanRow]:
+        """Intent, guarded write, outcome. The rows that were not applied and may be tried again."""
+        at = backend.now()
+        units = units_of(self._plan, share, backend, rows, at)
+        intent = self._book.intend(self._op_id, self._owner, self._announced(share, rows, at), self._clock.now())
+        self._reach("before_write")
+        began = time.perf_counter()
+        try:
+            outcomes = _per_item(
+                units, backend.swap([unit.change for unit in units], self._plan.order, self._authority)
+            )
+        except BackendFault as fault:
+            outcomes = self._after_fault(share, backend, rows, at, fault)
+        self._reach("after_write")
+        self._adapt(len(rows), time.perf_counter() - began)
+        self._conclude(intent, share, outcomes)
+        if seen is not None:
+            self._watch_step(seen, outcomes, at)
+        return [row for row, outcome in zip(rows, outcomes, strict=True) if outcome.outcome == NOT_APPLIED]
+
+    def _announced(self, share: Share, rows: Sequence[PlanRow], at: datetime) -> dict[str, Any]:
+        return {
+            "backend": share.backend,
+            "plan": self._plan.id,
+            "plan_hash": self._plan.hash,
+            "action": self._plan.order.action.value,
+            "at": at.isoformat(),
+            "ranges": _ranges(rows),
+            "items": len(rows),
+        }
+
+    def _after_fault(
+        self, share: Share, backend: Requeues, rows: list[PlanRow], at: datetime, fault: BackendFault
+    ) -> list[ItemOutcome]:
+        """The write may or may not have happened: look. If even that fails, the intent stays unresolved."""
+        try:
+            return settle(self._plan, share, backend, rows, at)
+        except BackendFault:
+            raise Ended(
+                OverrideState.STOPPED, f"{fault}; what became of the last {len(rows)} items is not known yet"
+            ) from fault
+
+    def _conclude(self, intent: int, share: Share, outcomes: Sequence[ItemOutcome]) -> None:
+        counts: dict[str, int] = {}
+        for outcome in outcomes:
+            counts[outcome.outcome] = counts.get(outcome.outcome, 0) + 1
+        body = {"backend": share.backend, "plan_hash": self._plan.hash, "counts": counts}
+        self._book.conclude(self._op_id, self._owner, intent, outcomes, body, self._clock.now())
+        for outcome in outcomes:
+            if outcome.outcome != NOT_APPLIED:
+                self._done[outcome.ordinal] = 1
+        for kind, count in counts.items():
+            if kind != NOT_APPLIED:
+                self._progress.counts[OutcomeKind(kind)] += count
+        self._watch(self._progress)
+
+    def _watch_step(self, seen: Watch, outcomes: Sequence[ItemOutcome], at: datetime) -> None:
+        for outcome in outcomes:
+            if outcome.outcome == OutcomeKind.CHANGED:
+                seen.add(ItemKey.parse(outcome.key), at)
+
+    def _adapt(self, items: int, seconds: float) -> None:
+        """Hold the writer's lock about as long as the config allows, growing by at most two at a time."""
+        wanted = items * self._limits.chunk_target.total_seconds() / max(seconds, 1e-4)
+        self._chunk = int(min(max(wanted, SMALLEST_CHUNK, self._chunk / 4), self._chunk * 2, LARGEST_CHUNK))
+
+    # -- between chunks --------------------------------------------------------------------------
+
+    def _wait(self, seconds: float) -> None:
+        """In short naps, so that whoever wants an end is heard soon."""
+        while seconds > 0:
+            self._clock.sleep(min(seconds, _NAP))
+            self._look()
+            seconds -= _NAP
+
+    def _look(self) -> None:
+        """Keep the lease, and do what is asked: go on, wait, or end."""
+        if self._stop.requested:
+            raise Ended(OverrideState.STOPPED, "stopped by a signal")
+        if time.monotonic() - self._last_beat < BEAT:
+            return
+        request = self._beat()
+        if request is Request.PAUSE:
+            self._paused()
+        elif request is Request.STOP:
+            raise Ended(OverrideState.STOPPED, "stopped on request")
+
+    def _beat(self) -> Request | None:
+        self._last_beat = time.monotonic()
+        return self._book.beat(self._op_id, self._owner, self._clock.now())
+
+    def _paused(self) -> None:
+        self._book.mark(self._op_id, OverrideState.PAUSED, "", self._clock.now(), owner=self._owner)
+        self._progress.note = "paused"
+        self._watch(self._progress)
+        while (request := self._beat()) is Request.PAUSE:
+            if self._stop.requested:
+                raise Ended(OverrideState.STOPPED, "stopped by a signal while paused")
+            self._clock.sleep(_NAP)
+        if request is Request.STOP:
+            raise Ended(OverrideState.STOPPED, "stopped on request")
+        self._progress.note = ""
+        self._book.mark(self._op_id, OverrideState.RUNNING, "", self._clock.now(), owner=self._owner)
+
+
+class _Pace:
+    """The turns of one backend's items, when this process has to keep them."""
+
+    def __init__(self, plan: Plan, share: Share) -> None:
+        self._plan = plan
+        self._share = share
+        whole = plan.release.offset(share.changes, share.changes, plan.hash).total_seconds()
+        self.chunk = max(1, int(share.changes * _NAP / whole)) if whole > 0 else 1
+
+    def offset(self, ordinal: int) -> timedelta:
+        return self._plan.release.offset(ordinal - self._share.first, self._share.changes, self._plan.hash)
+
+
+def _per_item(units: Sequence[Unit], outcomes: Sequence[Outcome]) -> list[ItemOutcome]:
+    return [
+        ItemOutcome(row.ordinal, row.key, kind.value, detail)
+        for unit, (kind, detail) in zip(units, outcomes, strict=True)
+        for row in unit.rows
+    ]
+
+
+def _ranges(rows: Sequence[PlanRow]) -> list[list[int]]:
+    """Ordinals as first-and-last pairs: one pair, unless some are being done again."""
+    ranges: list[list[int]] = []
+    for row in rows:
+        if ranges and ranges[-1][1] == row.ordinal - 1:
+            ranges[-1][1] = row.ordinal
+        else:
+            ranges.append([row.ordinal, row.ordinal])
+    return ranges

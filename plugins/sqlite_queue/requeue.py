@@ -1,0 +1,169 @@
+"""Handing tasks back by their own queue's rules: what may be done, what it makes of a row, and why not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from console.core.backend import (
+    Abilities,
+    Action,
+    Budget,
+    Change,
+    Draft,
+    Flag,
+    Image,
+    Order,
+    UndoKind,
+    image_text,
+)
+from console.core.item import Condition, ItemKey, Verdict
+from console.core.policy import Facts, RetryPolicy, judge, limit_of
+from console.core.signature import signature_of
+from console.sql.database import Row
+from console.sql.guarded import Target
+from console.sql.layout import Expression
+from console.sql.statement import is_unicode
+from console.sql.times import IsoText
+from plugins.sqlite_queue import schema
+from plugins.sqlite_queue.engine import with_eta
+from plugins.sqlite_queue.rows import AsyncTaskRows, ContractTaskRows, text
+
+ABILITIES = Abilities(
+    actions=frozenset({Action.REQUEUE, Action.UNDO}),
+    budgets=frozenset(Budget),
+    undo=UndoKind.EXACT,
+    stores_due_time=True,
+    guard=("status", "attempts", "updated_at"),
+)
+
+ASYNC_TARGET = Target("async_tasks", "task_id", ("status", "attempts", "next_run_at", "updated_at"))
+TASKS_TARGET = Target("tasks", "id", ("status", "attempts", "eta", "schedule", "updated_at"))
+
+_BLOCKED = {
+    Condition.WAITING: "has not failed: it waits for its first run",
+    Condition.RUNNING: "is running within its limit",
+    Condition.DONE: "is done",
+    Condition.CANCELLED: "was cancelled",
+    Condition.UNKNOWN: "has a native status this plugin has no rule for",
+}
+_STRANGE = "holds a value that is not text, so a write could not be guarded"
+_ONE_MORE = "budget keep: exactly one more execution, a further failure is terminal at once"
+_OLD_WORKER = "was still running when its limit passed: the old worker may be alive"
+
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_.~-]*").fullmatch
+_ALIKE = 10_000
+"""So many different verdicts are remembered while one batch is drafted."""
+_Judged = tuple[Condition, str | None, str | None, str | None]
+_new = tuple.__new__
+
+
+def decide(
+    facts: Facts, verdict: Verdict, order: Order, policy: RetryPolicy, now: datetime
+) -> tuple[str | None, str | None]:
+    """Why an item is blocked, if it is, and what to be warned of otherwise."""
+    if blocked := _BLOCKED.get(verdict.condition):
+        return blocked, None
+    limit = limit_of(facts, policy)
+    used_up = limit is not None and facts.attempts >= limit
+    keeps = order.budget is Budget.KEEP
+    match verdict.condition:
+        case Condition.RETRYING:
+            return _pull_forward(facts, keeps, now), None
+        case Condition.STUCK if used_up and keeps:
+            return f"{facts.attempts} of {limit} attempts used; use budget fresh", None
+        case Condition.STUCK:
+            return None, _OLD_WORKER
+    if verdict.recoverable is False and Flag.ALLOW_UNRECOVERABLE not in order.flags:
+        return "its error is not recoverable; allow it with --allow-unrecoverable", None
+    return None, _ONE_MORE if used_up and keeps else None
+
+
+def _pull_forward(facts: Facts, keeps: bool, now: datetime) -> str | None:
+    if not keeps:
+        return "is being retried: it can only be pulled forward, with budget keep"
+    if facts.due_at is not None and facts.due_at <= now:
+        return "is already due: its own queue takes it next"
+    return None
+
+
+class Requeue:
+    """The drafts and after-images of one dialect."""
+
+    def __init__(
+        self, backend: str, policy: RetryPolicy, time: IsoText, rows: AsyncTaskRows | ContractTaskRows
+    ) -> None:
+        self._backend = backend
+        self._policy = policy
+        self._time = time
+        self._rows = rows
+        self._last_at: tuple[datetime | None, str] = (None, "")
+        self._is_async = isinstance(rows, AsyncTaskRows)
+        self.target = ASYNC_TARGET if self._is_async else TASKS_TARGET
+
+    def columns(self, verdict_row: tuple[Expression, ...], has_rowid: bool) -> tuple[Expression, ...]:
+        """What a draft needs: where the row is, everything a verdict is made of, and the rest of its image."""
+        table = schema.ASYNC_TASKS if self._is_async else schema.TASKS
+        place = table.c.rowid if has_rowid else sa.null()
+        return (place, *verdict_row, table.c.updated_at if self._is_async else table.c.schedule)
+
+    def drafts(self, rows: Sequence[Row], order: Order, now: datetime) -> list[Draft]:
+        """One tight loop: a plan may take a million turns of it."""
+        alike: dict[Row, _Judged] = {}
+        prefix, end = f"{self._backend}/", 1 + self._rows.width
+        timeless, image_of = self._rows.timeless, self._rows.image_of
+        clockless = self._policy.max_age is None
+        drafts = []
+        for row in rows:
+            native = row[1:end]
+            same = timeless(native) if clockless else None
+            judged = alike.get(same) if same is not None else None
+            if judged is None:
+                judged = self._judged(native, order, now)
+                if same is not None and len(alike) < _ALIKE:
+                    alike[same] = judged
+            condition, signature, blocked, warning = judged
+            id = native[0]
+            key = f"{prefix}{id}" if type(id) is str and _PLAIN_ID(id) else str(ItemKey(self._backend, (text(id),)))
+            before = _storable(id, image_of(native, row[end]))
+            if before is None:
+                drafts.append(Draft(key, "", "null", condition, None, _STRANGE))
+                continue
+            unit = "" if row[0] is None else str(row[0])
+            drafts.append(_new(Draft, (key, unit, before, condition, signature, blocked, warning)))
+        return drafts
+
+    def _judged(self, verdict_row: Row, order: Order, now: datetime) -> _Judged:
+        facts = self._rows.facts(verdict_row)
+        verdict = judge(facts, self._policy, now)
+        blocked, warning = decide(facts, verdict, order, self._policy, now)
+        return verdict.condition, signature_of(facts.error) if facts.error else None, blocked, warning
+
+    def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
+        """PENDING at the release time; the error stays as evidence until a worker overwrites it."""
+        attempts = 0 if order.budget is Budget.FRESH else change.before[1]
+        written = self._written(at)
+        when = written if due is at else self._time.encode(due)
+        if self._is_async:
+            return ("PENDING", attempts, when, written)
+        return ("PENDING", attempts, when, with_eta(change.before[3], when), written)
+
+    def _written(self, at: datetime) -> str:
+        """The clock of a chunk is the same for all its rows."""
+        if self._last_at[0] is not at:
+            self._last_at = (at, self._time.encode(at))
+        return self._last_at[1]
+
+
+def _storable(id: object, image: Row) -> str | None:
+    """The image as JSON; None where a value is something a plan cannot hold or a driver cannot bind again."""
+    try:
+        before = image_text(image)
+    except TypeError:
+        return None
+    if type(id) is not str or ("\\udc" in before and not all(is_unicode(v) for v in image if type(v) is str)):
+        return None
+    return before
