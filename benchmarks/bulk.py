@@ -1,0 +1,131 @@
+"""Bulk requeue: propose and carry out, against the raw statements that do the same to the same rows."""
+
+from __future__ import annotations
+
+import sqlite3
+import statistics
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from benchmarks.data import CACHE, async_tasks, copy_of
+from benchmarks.measure import Result, from_pairs, timed
+from console.core.backend import Budget, Order
+from console.core.operations import Limits, Operations
+from console.core.plan import Confirmation, Matching, Plan, Whence, Who
+from console.core.policy import PolicyOverride
+from console.core.query import Filter
+from console.core.release import Over
+from console.process import SystemClock
+from console.trail.owner import owner_token
+from console.trail.store import TrailBook, open_book
+from plugins.sqlite_queue import SqliteQueue
+from plugins.sqlite_queue.backend import Options
+
+FILTER = Filter.parse("condition:terminal")
+ORDER = Order(budget=Budget.FRESH)
+RELEASE = Over(timedelta(minutes=30))
+WHO, WHENCE = Who(0, "bench"), Whence("host", "", "", 0, "")
+
+
+class Bench:
+    """A fresh copy of the data with a fresh trail beside it."""
+
+    def __init__(self, source: Path, name: str) -> None:
+        self.path = copy_of(source, f"{name}.db")
+        for leftover in CACHE.glob(f"{name}_trail.db*"):
+            leftover.unlink()
+        self.backend = SqliteQueue.open(
+            "queue", Options(url=f"sqlite:///{self.path}"), PolicyOverride(),
+            read_only=False, deadline=timedelta(seconds=60),
+        )
+        clock = SystemClock()
+        self.book: TrailBook = open_book(
+            f"sqlite:///{CACHE / f'{name}_trail.db'}", read_only=False, anchor=None, clock=clock
+        )
+        self.operations = Operations(
+            {"queue": self.backend}, self.book, clock, limits=Limits(max_items=10**8), owner=owner_token()
+        )
+
+    def propose(self) -> Plan:
+        return self.operations.propose(Matching(FILTER), ORDER, RELEASE)
+
+    def carry_out(self, plan: Plan) -> None:
+        done = self.operations.carry_out(plan.id, Confirmation(WHO, WHENCE, "benchmark", plan.changes))
+        assert done.counts == {"changed": plan.changes}, done
+
+    def close(self) -> None:
+        self.backend.close()
+        self.book.close()
+
+
+def raw_propose(path: Path) -> None:
+    """The before-images in the plan's order, into a table of another file."""
+    other = CACHE / "raw_plan.db"
+    for leftover in CACHE.glob("raw_plan.db*"):
+        leftover.unlink()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("ATTACH ? AS plan", (str(other),))
+    connection.execute("CREATE TABLE plan.item (n INTEGER PRIMARY KEY, key TEXT, before TEXT)")
+    connection.execute(
+        "INSERT INTO plan.item (key, before) SELECT task_id, json_array(status, attempts, next_run_at, updated_at)"
+        " FROM async_tasks WHERE status = 'FAILED' AND attempts >= 4 ORDER BY next_run_at DESC, rowid DESC"
+    )
+    connection.close()
+
+
+def raw_carry_out(path: Path) -> None:
+    """One transaction: an audit row for each task, then the update."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("CREATE TABLE audit (key TEXT, before TEXT, at TEXT)")
+    now = datetime.now(UTC).isoformat()
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(
+        "INSERT INTO audit SELECT task_id, json_array(status, attempts, next_run_at, updated_at), ?"
+        " FROM async_tasks WHERE status = 'FAILED'", (now,)
+    )
+    connection.execute(
+        "UPDATE async_tasks SET status = 'PENDING', attempts = 0, next_run_at = ?, updated_at = ?"
+        " WHERE status = 'FAILED'", (now, now)
+    )
+    connection.execute("COMMIT")
+    connection.close()
+
+
+def cases(quick: bool) -> Iterator[Result]:
+    rows, turns = (200_000, 3) if quick else (1_000_000, 5)
+    source = async_tasks(rows)
+    items = rows // 10
+    proposing, carrying, holds = [], [], []
+    for _ in range(turns):
+        raw = copy_of(source, "raw.db")
+        reference = timed(lambda raw=raw: raw_propose(raw))  # type: ignore[misc]
+        bench = Bench(source, "ours")
+        plans: list[Plan] = []
+        proposing.append((timed(lambda: plans.append(bench.propose())), reference))
+        reference = timed(lambda raw=raw: raw_carry_out(raw))  # type: ignore[misc]
+        chunks = _timed_chunks(bench)
+        carrying.append((timed(lambda: bench.carry_out(plans[0])), reference))
+        holds.append(statistics.median(chunks))
+        bench.close()
+    yield from_pairs(f"propose {items} on SQLite", 3.0, proposing)
+    yield from_pairs(f"carry out {items} on SQLite", 2.0, carrying)
+    target = Limits().chunk_target.total_seconds()
+    yield from_pairs("a chunk holds the writer lock (median)", 1.0, [(hold, target) for hold in holds])
+
+
+def _timed_chunks(bench: Bench) -> list[float]:
+    """How long each guarded write takes, seen from outside it."""
+    chunks: list[float] = []
+    swap = bench.backend.swap
+
+    def watched(*arguments: object) -> object:
+        began = time.perf_counter()
+        try:
+            return swap(*arguments)  # type: ignore[arg-type]
+        finally:
+            chunks.append(time.perf_counter() - began)
+
+    bench.backend.swap = watched  # type: ignore[method-assign, assignment]
+    return chunks

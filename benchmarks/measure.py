@@ -1,0 +1,65 @@
+"""Interleaved measuring: ours and the reference take turns, so that a busy machine is busy for both."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One line of the table. The ratio is the median of the ratios of neighbouring turns."""
+
+    case: str
+    ours: float
+    reference: float
+    ratio: float
+    bar: float
+    spread: float
+    unit: str = "s"
+    note: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.ratio <= self.bar
+
+
+def timed(work: Work) -> float:
+    gc.collect()
+    gc.disable()
+    try:
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+    finally:
+        gc.enable()
+
+
+def compare(case: str, bar: float, ours: Work, reference: Work, *, turns: int, note: str = "") -> Result:
+    """Both once to warm up, then `turns` times in turn."""
+    ours()
+    reference()
+    pairs = [(timed(ours), timed(reference)) for _ in range(turns)]
+    return from_pairs(case, bar, pairs, note=note)
+
+
+def from_pairs(
+    case: str, bar: float, pairs: Sequence[tuple[float, float]], *, unit: str = "s", note: str = ""
+) -> Result:
+    ratios = sorted(own / other for own, other in pairs)
+    spread = (ratios[-1] - ratios[0]) / 2 if len(ratios) > 1 else 0.0
+    return Result(
+        case,
+        statistics.median(own for own, _ in pairs),
+        statistics.median(other for _, other in pairs),
+        statistics.median(ratios),
+        bar,
+        spread,
+        unit,
+        note,
+    )

@@ -1,0 +1,29 @@
+"""Start-up: whole processes, against the least a Python process could do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+from benchmarks.data import CACHE, async_tasks
+from benchmarks.measure import Result, compare
+
+
+def _run(*arguments: str) -> None:
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+def cases(quick: bool) -> Iterator[Result]:
+    turns = 7 if quick else 15
+    path = async_tasks(200_000 if quick else 1_000_000)
+    config = CACHE / "config.yaml"
+    config.write_text(f"backends:\n  queue: {{plugin: sqlite_queue, url: 'sqlite:///{path.absolute()}'}}\n")
+    config.chmod(0o600)
+    yield compare("retriage --version", 5.0, lambda: _run("-m", "console", "--version"), lambda: _run("-c", "pass"),
+                  turns=turns, note="against python -c pass")
+    listed: Sequence[str] = ("-m", "console", "--config", str(config), "list", "--format", "jsonl")
+    yield compare("retriage list", 1.4, lambda: _run(*listed),
+                  lambda: _run("-c", "import sqlalchemy, pydantic, yaml"), turns=turns, note="against its imports")
+
+
