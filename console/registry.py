@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pydantic import BaseModel
 
+from console.core.desk import Unavailable
 from console.core.faults import Fault, PluginFault
 from console.core.policy import PolicyOverride
 from console.settings import BackendSettings, Settings, mask_text, suggestion
@@ -41,15 +42,6 @@ class Installed:
     name: str
     distribution: str
     version: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unavailable:
-    """A configured backend that could not be opened; shown in its place, so the others work on."""
-
-    name: str
-    plugin: str
-    fault: Fault
 
 
 def available() -> tuple[Installed, ...]:

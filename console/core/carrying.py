@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,6 +14,7 @@ from console.core.backend import Authority, Backend, Outcome, OutcomeKind, Reque
 from console.core.canary import Watch, wait_for
 from console.core.faults import BackendFault
 from console.core.item import ItemKey
+from console.core.limits import Limits
 from console.core.override import NOT_APPLIED, ItemOutcome, OverrideState, Progress, Request
 from console.core.plan import Plan, PlanRow, Share
 from console.core.ports import Book, Clock, Stop
@@ -36,17 +36,6 @@ class Ended(Exception):
         super().__init__(note)
         self.state = state
         self.note = note
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What the config allows."""
-
-    confirm_from: int = 20
-    max_items: int = 10_000
-    canary_failure_limit: float = 0.2
-    canary_deadline: timedelta = timedelta(minutes=15)
-    chunk_target: timedelta = timedelta(milliseconds=50)
 
 
 class Carrier:

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 
 from console.core.backend import Backend
 from console.core.faults import Fault, UsageFault
+from console.core.plan import Whence, Who
 from console.core.ports import Book, Clock, Stop
 
+NOBODY = Who(-1, "nobody")
+NOWHERE = Whence("", "", "", 0, "")
+
 if TYPE_CHECKING:
-    from console.core.carrying import Limits
+    from console.core.limits import Limits
     from console.core.operations import Operations
 
 
@@ -47,6 +51,10 @@ class Desk:
     """The trail; None for a command that does not need it, or where there is none to read."""
     operations: Operations | None = None
     """The one door to a write; None for a command that only reads."""
+    who: Who = NOBODY
+    whence: Whence = NOWHERE
+    anchor: str | None = None
+    """Where anchors of the trail go, as a path or `syslog`."""
 
     @property
     def backends(self) -> tuple[Backend, ...]:
@@ -82,3 +90,5 @@ class Desk:
     def close(self) -> None:
         for backend in self.backends:
             backend.close()
+        if self.book is not None:
+            self.book.close()

@@ -21,12 +21,13 @@ from console.core.backend import (
     UndoKind,
     image_text,
 )
-from console.core.carrying import Carrier, Ended, Limits
+from console.core.carrying import Carrier, Ended
 from console.core.faults import (
     AllBlocked,
     BackendFault,
     Fault,
     NotConfirmed,
+    OverrideRunning,
     PlanAltered,
     PlanExpired,
     PlanStale,
@@ -34,7 +35,9 @@ from console.core.faults import (
     Refused,
     TrailUnavailable,
     Unreachable,
+    UsageFault,
 )
+from console.core.limits import Limits
 from console.core.override import NOT_APPLIED, Intent, Override, OverrideState, Progress, Request
 from console.core.plan import FIRST_BLOCKED, Confirmation, Plan, PlanHash, Selection, Share, Whence, Who
 from console.core.ports import Book, Clock, Never, Stop
@@ -88,22 +91,33 @@ class Operations:
         plan = self.book.plan(override.plan_id)
         if plan.order.action is Action.UNDO:
             raise PlanStale("an undo is not undone", fix="Requeue the items instead.")
+        self._require_unaltered(plan)
+        stop = stop or Never()
         proposal = Proposal(self.book, new_plan_id(), self.limits.max_items)
-        shares = [self._undo_share(proposal, plan, override, share, stop or Never()) for share in plan.shares]
-        return proposal.seal(
-            Order(Action.UNDO, plan.order.budget),
-            Now(),
-            f"undo of {override.op_id}",
-            [share for share in shares if share.selected],
-            self._clock.now(),
-            override.op_id,
-        )
+        try:
+            shares = [self._undo_share(proposal, plan, override, share, stop) for share in plan.shares]
+            if stop.requested:
+                raise UsageFault("proposing was stopped", fix="Nothing was stored.")
+            return proposal.seal(
+                Order(Action.UNDO, plan.order.budget),
+                Now(),
+                f"undo of {override.op_id}",
+                [share for share in shares if share.selected],
+                self._clock.now(),
+                override.op_id,
+            )
+        except TrailUnavailable:
+            raise
+        except BaseException:
+            proposal.discard()
+            raise
 
     def _undo_share(self, proposal: Proposal, plan: Plan, override: Override, share: Share, stop: Stop) -> Share:
         first, selected = proposal.changes, proposal.selected
         backend = self._requeues(share)
         changed = self._changed(plan, override.op_id)
-        for intent in self.book.intents(override.op_id):
+        # From the last one back: of several intents for one item, the last is the one that changed it.
+        for intent in reversed(self.book.intents(override.op_id)):
             if intent.backend == share.backend and not stop.requested:
                 proposal.add(self._undo_drafts(plan, share, backend, intent, changed))
         return Share(
@@ -164,6 +178,8 @@ class Operations:
     def _require_unaltered(self, plan: Plan) -> None:
         hash = PlanHash()
         for first, last in ((0, plan.changes - 1), (FIRST_BLOCKED, -1)):
+            if first > last:
+                continue
             for rows in self.book.rows(plan.id, first, last):
                 hash.add(rows)
         if hash.seal(plan) != plan.hash:
@@ -238,6 +254,7 @@ class Operations:
         return self.book.override(op_id)
 
     def _mark(self, op_id: str, state: OverrideState, note: str) -> None:
+        """Only as its owner: whoever was taken over must not end what another process now carries out."""
         self.book.mark(op_id, state, note, self._clock.now(), owner=self._owner)
 
     # -- resume and settle -----------------------------------------------------------------------
@@ -251,29 +268,54 @@ class Operations:
         if override.state.over:
             raise PlanStale(f"override {override.op_id} is finished", fix="There is nothing to resume.")
         plan = self.book.plan(override.plan_id)
+        self._require_unaltered(plan)
         backends = [self._requeues(share) for share in plan.shares]
         confirmation = Confirmation(who, whence, override.reason, plan.changes, override.ticket)
         self.book.take_over(override.op_id, self._owner, self._clock.now(), confirmation)
-        self._settle(plan, override.op_id)
+        try:
+            self._settle(plan, override.op_id)
+        except BackendFault as fault:
+            self._mark(override.op_id, OverrideState.STOPPED, f"{fault}; its last items are not settled yet")
+            return self.book.override(override.op_id)
         done, counts = self._outcomes(plan, override.op_id)
         authority = _authority(confirmation, override.op_id)
         return self._carry(plan, backends, override.op_id, authority, done, stop or Never(), watch, counts)
 
     def settle_unresolved(self, who: Who, whence: Whence) -> list[Override]:
-        """At start: every intent without an outcome whose process is gone is re-read and recorded."""
+        """At start: every intent without an outcome whose process is gone is re-read and recorded.
+
+        What cannot be settled now (its backend does not answer or is not configured, another override runs
+        there) stays unresolved, and is no reason to keep anybody from starting.
+        """
         self.require_writable()
-        settled = []
-        for op_id in dict.fromkeys(intent.op_id for intent in self.book.unresolved()):
-            override = self.book.override(op_id)
-            plan = self.book.plan(override.plan_id)
-            confirmation = Confirmation(who, whence, override.reason, plan.changes, override.ticket)
+        unresolved: dict[str, set[str]] = {}
+        for intent in self.book.unresolved():
+            unresolved.setdefault(intent.op_id, set()).add(intent.backend)
+        return [
+            self.book.override(op_id)
+            for op_id, where in unresolved.items()
+            if self._settled(op_id, where, who, whence)
+        ]
+
+    def _settled(self, op_id: str, where: set[str], who: Who, whence: Whence) -> bool:
+        override = self.book.override(op_id)
+        plan = self.book.plan(override.plan_id)
+        confirmation = Confirmation(who, whence, override.reason, plan.changes, override.ticket)
+        try:
+            self._require_unaltered(plan)
+            for share in plan.shares:
+                if share.backend in where:
+                    self._requeues(share).now()
             self.book.take_over(op_id, self._owner, self._clock.now(), confirmation)
-            try:
-                self._settle(plan, op_id)
-            finally:
-                self._mark(op_id, OverrideState.STOPPED, "interrupted, settled by re-reading")
-            settled.append(self.book.override(op_id))
-        return settled
+        except (BackendFault, OverrideRunning, PlanAltered, PlanStale):
+            return False
+        try:
+            self._settle(plan, op_id)
+        except BackendFault as fault:
+            self._mark(op_id, OverrideState.STOPPED, f"interrupted; its last items are not settled yet: {fault}")
+            return False
+        self._mark(op_id, OverrideState.STOPPED, "interrupted, settled by re-reading")
+        return True
 
     def _settle(self, plan: Plan, op_id: str) -> None:
         shares = {share.backend: share for share in plan.shares}

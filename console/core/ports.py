@@ -134,5 +134,8 @@ class Book(Protocol):
     def export(self, out: TextIO, form: str, *, items: bool = False) -> int:
         """Every record as `jsonl` or `csv`, with its item outcomes if asked for; how many records."""
 
+    def close(self) -> None:
+        """Let go of the store."""
+
     def history_of(self, key: str) -> Sequence[tuple[datetime, str]]:
         """What this trail did to one item: when, and in words."""

@@ -1,0 +1,217 @@
+"""The composition root: arguments → settings → backends → a command or the console.
+
+The only module that sees everything. Imports are late on purpose: `--version` and `--help` load none of the
+libraries, no command loads Textual, and a config mistake is told before a database driver is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from console import __version__
+from console.cli.parser import parse
+from console.core.faults import ConfigFault, Fault, UsageFault
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from console.cli.doors import PluginInfo, WorldOrder
+    from console.core.desk import Desk
+    from console.settings import Settings
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry out one command line; the exit code. Nothing but a line on stderr tells of what went wrong."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    _bear_any_text()
+    try:
+        code = _run(arguments)
+        sys.stdout and sys.stdout.flush()
+        return code
+    except SystemExit as left:  # argparse, after --help and --version
+        return left.code if isinstance(left.code, int) else 0
+    except KeyboardInterrupt:
+        return _end("retriage: interrupted")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Fault as fault:
+        from console.cli.render import note_fault
+
+        note_fault(fault)
+        return fault.exit_code
+    except Exception as error:  # noqa: BLE001  the last door: one line and a crash file, never a traceback
+        return _crash(error, arguments)
+
+
+def _bear_any_text() -> None:
+    """A terminal that cannot show a character gets an escape for it, not an exception."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _end(line: str) -> int:
+    from console.cli.render import note
+
+    note(line)
+    return 1
+
+
+def _crash(error: Exception, arguments: list[str]) -> int:
+    from console.process import write_crash_file
+
+    if isinstance(error, OSError) and error.filename is None:  # stdout itself: a full disk, a closed terminal
+        return _end(f"retriage: the output cannot be written: {error.strerror}")
+    words = [word for word in arguments if word.isalpha()][:1]
+    try:
+        path = write_crash_file(error, f"retriage {__version__} {' '.join(words)}".rstrip())
+    except Exception:  # noqa: BLE001  while failing, nothing may fail louder
+        path = None
+    told = f"Details are in {path}" if path else "The details could not be stored"
+    return _end(f"retriage: this is a fault in Retriage itself ({type(error).__name__}). {told}.")
+
+
+def _run(arguments: list[str]) -> int:
+    args = parse(arguments, __version__)
+    from console.guard import require_own_packages
+
+    require_own_packages()
+    house = House(args)
+    try:
+        return house.carry_out()
+    finally:
+        house.close()
+
+
+class House:
+    """Opens the doors a command asks for, and closes what was opened."""
+
+    def __init__(self, args: Namespace) -> None:
+        self._args = args
+        self._desks: list[Desk] = []
+
+    def carry_out(self) -> int:
+        if self._args.command is None:
+            return self.open_console(self.desk())
+        from importlib import import_module
+
+        module, _, function = self._args.run.partition(".")
+        command: Callable[[Namespace, House], int] = getattr(import_module(f"console.cli.{module}"), function)
+        return command(self._args, self)
+
+    def close(self) -> None:
+        for desk in self._desks:
+            desk.close()
+
+    # -- the doors -------------------------------------------------------------------------------
+
+    def desk(self, config: str | None = None) -> Desk:
+        settings = self._settings(config or self._args.config)
+        desk = _lay(
+            settings,
+            graceful=getattr(self._args, "graceful", False),
+            keeps_book=getattr(self._args, "keeps_book", True),
+        )
+        self._desks.append(desk)
+        return desk
+
+    def _settings(self, named: str | None) -> Settings:
+        from pathlib import Path
+
+        from console.settings import find_config, load
+
+        path = find_config(Path(named).expanduser() if named is not None else None)
+        if path is None:
+            raise ConfigFault(
+                "there is none", fix="Write ~/.config/retriage/config.yaml, name one with --config, "
+                "or look around in a sandbox: `retriage demo`."
+            )
+        settings = load(path)
+        return settings.as_read_only() if self._args.read_only else settings
+
+    def plugins(self) -> Sequence[PluginInfo]:
+        from console import registry
+        from console.cli.doors import PluginInfo
+
+        found = []
+        for plugin in registry.available():
+            capabilities, problem = _looked_at(plugin.name)
+            found.append(PluginInfo(plugin.name, plugin.distribution, plugin.version, capabilities, problem))
+        return found
+
+    def world(self, order: WorldOrder, progress: Callable[[str, int, int], None]) -> str:
+        from console.demo.world import build_world
+
+        return str(build_world(order.folder, order.scale, order.seed, order.reset, progress))
+
+    def open_console(self, desk: Desk) -> int:
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise UsageFault("the console needs a terminal", fix="`retriage list` works without one.")
+        from console.ui.app import run_console
+
+        return run_console(desk)
+
+
+def _lay(settings: Settings, *, graceful: bool, keeps_book: bool) -> Desk:
+    from console.core.limits import Limits
+    from console.core.desk import Desk
+    from console.process import Signals, SystemClock, whence, who
+    from console.registry import open_all
+
+    console = settings.console
+    stop = Signals()
+    if graceful:
+        stop.listen()
+    limits = Limits(
+        console.confirm_from, console.max_items, console.canary_failure_limit, console.canary_deadline,
+        console.chunk_target,
+    )
+    desk = Desk(
+        open_all(settings), SystemClock(), stop, limits, console.read_only, console.operator,
+        str(settings.path or ""), console.refresh, console.views, console.runbooks, console.keymap, console.theme,
+        who=who(console.operator), whence=whence(__version__), anchor=_anchor(settings),
+    )
+    return _with_book(desk, settings) if keeps_book else desk
+
+
+def _anchor(settings: Settings) -> str | None:
+    return None if settings.console.anchor is None else str(settings.console.anchor)
+
+
+def _with_book(desk: Desk, settings: Settings) -> Desk:
+    """The trail is opened only for what reads or writes it; opening it touches nothing yet."""
+    from dataclasses import replace
+
+    from console.core.operations import Operations
+    from console.trail.faultpoint import reach
+    from console.trail.owner import owner_token
+    from console.trail.store import open_book
+
+    url = settings.console.trail.get_secret_value()
+    book = open_book(url, read_only=desk.read_only, anchor=desk.anchor, clock=desk.clock)
+    operations = Operations(
+        {backend.name: backend for backend in desk.backends}, book, desk.clock,
+        limits=desk.limits, read_only=desk.read_only, owner=owner_token(), reach=reach,
+    )
+    return replace(desk, book=book, operations=operations)
+
+
+def _looked_at(name: str) -> tuple[tuple[str, ...], str]:
+    """What a plugin can do, and what is wrong with it if something is."""
+    from console import registry
+
+    try:
+        plugin = registry.load(name)
+    except Fault as fault:
+        return (), str(fault)
+    verbs = {"page": "read", "swap": "requeue", "run": "run"}
+    return tuple(word for method, word in verbs.items() if callable(getattr(plugin, method, None))), ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

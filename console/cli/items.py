@@ -1,0 +1,228 @@
+"""`list` and `show`: items as rows, and one item with all there is to say about it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from console.cli.doors import Doors
+from console.cli.render import (
+    Column,
+    Shape,
+    chosen_format,
+    note,
+    print_block,
+    print_rows,
+    print_text,
+    terminal_width,
+)
+from console.cli.round import NONE_ANSWERED, Round
+from console.core.desk import Desk
+from console.core.faults import BackendFault
+from console.core.item import Attempt, Detail, Item, ItemKey
+from console.core.listing import Listing
+from console.core.query import Filter, Sort
+from console.core.text import (
+    CONDITION_WORDS,
+    DETAIL_LIMIT,
+    ago,
+    countdown,
+    duration,
+    first_line,
+    instant,
+    neutralise,
+)
+
+FIELDS = (
+    "key", "backend", "id", "type", "native_status", "condition", "attempts", "max_attempts", "next_retry_at",
+    "will_run_again", "why", "error", "signature", "recoverable", "created_at", "updated_at",
+)
+STYLES = {
+    "retrying": "yellow", "failed": "red", "terminal": "bold red", "stuck": "bold magenta", "unknown": "magenta",
+    "done": "green", "running": "cyan",
+}
+
+_FAR = timedelta(days=100)
+"""Beyond this a countdown says less than a date."""
+
+
+def record(item: Item) -> dict[str, Any]:
+    verdict = item.verdict
+    return {
+        "key": str(item.key), "backend": item.key.backend, "id": item.key.id, "type": item.type,
+        "native_status": item.native_status, "condition": verdict.condition.value,
+        "attempts": item.attempts, "max_attempts": item.max_attempts, "next_retry_at": verdict.next_retry_at,
+        "will_run_again": verdict.will_run_again, "why": verdict.why, "error": item.error,
+        "signature": item.signature, "recoverable": verdict.recoverable,
+        "created_at": item.created_at, "updated_at": item.updated_at,
+    }
+
+
+def condition_text(item: Item) -> str:
+    return " ".join(CONDITION_WORDS[item.condition])
+
+
+def attempts_text(item: Item) -> str:
+    return f"{item.attempts}/{'∞' if item.max_attempts is None else item.max_attempts}"
+
+
+def next_text(item: Item, now: datetime) -> str:
+    window = item.verdict.next_retry
+    if window is None:
+        return ""
+    low, high = window.earliest - now, window.latest - now
+    if high <= timedelta(0):
+        return "due"
+    if low > _FAR:
+        return f"{window.earliest:%Y-%m-%d}"
+    return f"in {countdown(low)}" if window.exact else f"in {countdown(low)}–{countdown(high)}"
+
+
+def columns(now: datetime) -> tuple[Column[Item], ...]:
+    return (
+        Column("item", lambda item: str(item.key)),
+        Column("condition", condition_text, lambda item: STYLES.get(item.condition, "")),
+        Column("tries", attempts_text, dropped=2, right=True),
+        Column("next", lambda item: next_text(item, now), dropped=3),
+        Column("error", lambda item: first_line(item.error or ""), least=24),
+        Column("updated", lambda item: ago(now - item.updated_at) if item.updated_at else "", dropped=4),
+        Column("type", lambda item: item.type, dropped=5, least=10),
+    )
+
+
+# --- list -------------------------------------------------------------------------------------------
+
+
+def list_items(args: Namespace, doors: Doors) -> int:
+    filter, sort = Filter.parse(args.where), Sort.parse(args.sort)
+    desk = doors.desk()
+    asked = Round(desk, args.backend, filter)
+    now = desk.clock.now()
+    limit = args.limit or None
+    listing = Listing(asked.backends, filter, now, sort, None if limit is None else limit + 1, desk.stop)
+    cut = _Cut(listing, limit)
+    printed = print_rows(cut, Shape(FIELDS, record, columns(now)), args.format)
+    code = asked.conclude(listing.faults, listing.answered)
+    if cut.more:
+        note(f"There are more than these {limit}; --limit 0 shows all, --where narrows.")
+    elif not printed and not code and chosen_format(args.format) == "table":
+        note("Nothing matches." if args.where else "Nothing needs eyes.")
+    return code
+
+
+class _Cut:
+    """The first `limit` rows, and whether there was one more."""
+
+    def __init__(self, rows: Iterable[Item], limit: int | None) -> None:
+        self._rows = rows
+        self._limit = limit
+        self.more = False
+
+    def __iter__(self) -> Iterator[Item]:
+        for number, row in enumerate(self._rows):
+            if number == self._limit:
+                self.more = True
+                return
+            yield row
+
+
+# --- show -------------------------------------------------------------------------------------------
+
+
+def show_item(args: Namespace, doors: Doors) -> int:
+    key = ItemKey.parse(args.key)
+    desk = doors.desk()
+    now = desk.clock.now()
+    try:
+        detail = desk.backend(key.backend).item(key, now)
+    except BackendFault as fault:
+        note(f"retriage: {key.backend}: {fault}")
+        return NONE_ANSWERED
+    overrides = desk.book.history_of(str(key)) if desk.book is not None else ()
+    if chosen_format(args.format) == "table":
+        _print_detail(detail, overrides, desk, now)
+        return 0
+    fields = (*FIELDS, "notes", "schedule", "history", "overrides", "native")
+    print_rows([detail], Shape(fields, lambda one: _full_record(one, overrides), ()), args.format)
+    return 0
+
+
+def _full_record(detail: Detail, overrides: Iterable[tuple[datetime, str]]) -> dict[str, Any]:
+    return {
+        **record(detail.item), "error": detail.error, "notes": list(detail.item.notes),
+        "schedule": list(detail.schedule),
+        "history": [
+            {"number": one.number, "at": one.at, "outcome": one.outcome, "error": one.error,
+             "took_seconds": one.took.total_seconds() if one.took is not None else None}
+            for one in detail.attempts
+        ],
+        "overrides": [{"at": at, "what": what} for at, what in overrides],
+        "native": dict(detail.native), **({"extra": dict(detail.extra)} if detail.extra else {}),
+    }
+
+
+def _print_detail(
+    detail: Detail, overrides: Iterable[tuple[datetime, str]], desk: Desk, now: datetime
+) -> None:
+    item = detail.item
+    print_text(str(item.key), DETAIL_LIMIT)
+    _print_pairs(_facts(detail, desk, now))
+    _section("schedule ahead", detail.schedule, str)
+    _section("notes", item.notes, str)
+    _section("attempts", detail.attempts, _attempt_text)
+    _section("overrides", overrides, lambda one: f"{instant(one[0])}  {one[1]}")
+    if detail.error:
+        print_text("error")
+        print_block(detail.error)
+        if len(detail.error) >= DETAIL_LIMIT:
+            print_text(f"  (cut at {DETAIL_LIMIT} characters)")
+    print_text("native row")
+    _print_pairs((name, "NULL" if value is None else value) for name, value in (*detail.native, *detail.extra))
+
+
+def _facts(detail: Detail, desk: Desk, now: datetime) -> Iterator[tuple[str, str]]:
+    item, verdict = detail.item, detail.item.verdict
+    again = "runs again by itself" if verdict.will_run_again else "will not run again by itself"
+    yield "condition", f"{condition_text(item)}: {verdict.why}"
+    yield "", again
+    yield "type", item.type
+    yield "status", item.native_status
+    yield "attempts", attempts_text(item)
+    if verdict.next_retry is not None:
+        yield "next retry", f"{instant(verdict.next_retry.earliest)} ({next_text(item, now)})"
+    if verdict.recoverable is not None:
+        yield "recoverable", "yes" if verdict.recoverable else "no"
+    for name, at in (("created", item.created_at), ("updated", item.updated_at)):
+        if at is not None:
+            yield name, f"{instant(at)} ({ago(now - at)})"
+    if item.signature is not None:
+        yield "signature", item.signature
+    if item.error and (page := desk.runbook(item.error)):
+        yield "runbook", page
+
+
+def _attempt_text(attempt: Attempt) -> str:
+    number = "?" if attempt.number is None else str(attempt.number)
+    at = instant(attempt.at) if attempt.at else "time not kept"
+    took = f", took {duration(attempt.took)}" if attempt.took is not None else ""
+    error = f": {first_line(attempt.error)}" if attempt.error else ""
+    return f"{number}  {at}  {attempt.outcome}{took}{error}"
+
+
+def _print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    """One line each, cut to the terminal: the whole value is in `--format json`."""
+    every = [(neutralise(name), value) for name, value in pairs]
+    width = max((len(name) for name, _ in every), default=0)
+    room = max(terminal_width() - width - 4, 20)
+    for name, value in every:
+        print_text(f"  {name.ljust(width)}  {neutralise(value, room)}", DETAIL_LIMIT)
+
+
+def _section(title: str, rows: Iterable[Any], text: Callable[[Any], str]) -> None:
+    lines = [text(row) for row in rows]
+    if lines:
+        print_text(title)
+        for line in lines:
+            print_text(f"  {line}")

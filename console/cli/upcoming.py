@@ -1,0 +1,116 @@
+"""`upcoming`: the retries that are coming, so that a storm is seen before it lands."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from console.cli.doors import Doors
+from console.cli.render import Column, Shape, chosen_format, note, print_rows
+from console.cli.round import Round
+from console.core.backend import Histogram
+from console.core.faults import UsageFault
+from console.core.listing import upcoming
+from console.core.query import Filter
+from console.core.text import duration, parse_duration
+
+FIELDS = ("backend", "from", "to", "count")
+_MOST_BUCKETS = 1_000
+_BAR = 30
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One step of time: what is due in it, per backend."""
+
+    label: str
+    start: datetime | None
+    end: datetime | None
+    counts: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
+def show_upcoming(args: Namespace, doors: Doors) -> int:
+    filter, ahead = Filter.parse(args.where), _ahead(args.until)
+    if args.buckets > _MOST_BUCKETS:
+        raise UsageFault(f"{args.buckets} buckets are too many", fix=f"Ask for at most {_MOST_BUCKETS}.")
+    desk = doors.desk()
+    asked = Round(desk, args.backend, filter)
+    now = desk.clock.now()
+    found, faults = upcoming(asked.backends, filter, now, now + ahead, args.buckets)
+    slots = list(_slots(found, now, args.buckets))
+    if chosen_format(args.format) == "table":
+        _print_chart(slots, list(found))
+    else:
+        rows = ((slot, name) for name in found for slot in slots)
+        print_rows(rows, Shape(FIELDS, _record, ()), args.format)
+    return asked.conclude(faults, found)
+
+
+def _ahead(text: str) -> timedelta:
+    try:
+        ahead = parse_duration(text)
+    except ValueError as error:
+        raise UsageFault(f"--until: {error}") from None
+    if not timedelta(0) < ahead <= timedelta(days=366):
+        raise UsageFault(f"--until: {text} is not between 0 and a year")
+    return ahead
+
+
+def _slots(found: Mapping[str, Histogram], now: datetime, buckets: int) -> Iterator[Slot]:
+    if not found:
+        return
+    width = next(iter(found.values())).width
+    yield Slot("overdue", None, now, {name: one.before for name, one in found.items()})
+    for n in range(buckets):
+        counts = {name: one.counts[n] for name, one in found.items()}
+        yield Slot(f"in {_offset(width * n)}", now + width * n, now + width * (n + 1), counts)
+    yield Slot("later", now + width * buckets, None, {name: one.after for name, one in found.items()})
+
+
+def _offset(ahead: timedelta) -> str:
+    return duration(timedelta(seconds=round(ahead.total_seconds())))
+
+
+def _record(row: tuple[Slot, str]) -> dict[str, Any]:
+    slot, name = row
+    return {"backend": name, "from": slot.start, "to": slot.end, "count": slot.counts[name]}
+
+
+def _print_chart(slots: list[Slot], names: list[str]) -> None:
+    if not any(slot.total for slot in slots):
+        if names:
+            note("No retry is coming.")
+        return
+    # What is overdue or later is often far more than any step: it must not flatten the picture.
+    most = max((slot.total for slot in slots[1:-1]), default=0)
+    print_rows(slots, Shape((), lambda _: {}, _columns(names, most)), "table")
+
+
+def _columns(names: list[str], most: int) -> list[Column[Slot]]:
+    def count_of(name: str) -> Column[Slot]:
+        return Column(name, lambda slot: str(slot.counts[name] or "·"), dropped=2, right=True)
+
+    return [
+        Column("due", lambda slot: slot.label),
+        Column("at (UTC)", lambda slot: f"{slot.start:%H:%M:%S}" if slot.start else "", dropped=1),
+        *map(count_of, names),
+        Column("total", lambda slot: str(slot.total), right=True),
+        Column("", lambda slot: _bar(slot, most)),
+    ]
+
+
+def _bar(slot: Slot, most: int) -> str:
+    if slot.start is None or slot.end is None or not most:
+        return ""
+    eighths = round(slot.total / most * _BAR * 8)
+    if slot.total and not eighths:
+        eighths = 1
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()

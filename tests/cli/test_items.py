@@ -1,0 +1,186 @@
+"""`groups`, `upcoming`, `show`, `check`, `plugins`, `completion`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from tests.cli.place import Place, at, failed, retrying
+
+
+def rows(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# --- groups
+
+
+@pytest.fixture
+def causes(place: Place) -> Place:
+    place.console = '  runbooks: {"Rate Limit": "https://wiki.example/rate"}\n'
+    place.queue("one", *(failed(f"a{n}", f"ERR: rate limit, retry after {n}s") for n in range(3)),
+                failed("x", "ERR_AUTH: invalid api key"), more=", policy: {unrecoverable: [invalid api key]}")
+    place.queue("two", failed("b", "ERR: rate limit, retry after 77s"), failed("n", None))
+    return place
+
+
+def test_groups_count_causes_across_backends(causes: Place) -> None:
+    done = causes.run("groups")
+    found = rows(done.out)
+    assert done.code == 0
+    assert [g["count"] for g in found] == [4, 1, 1]
+    assert found[0]["backends"] == {"one": 3, "two": 1}
+    first = found[0]
+    assert (first["share"], first["recent"], first["recoverable"]) == (0.6667, 4, True)
+    assert first["runbook"] == "https://wiki.example/rate"
+    by_sample = {str(g["sample"]): g for g in found}
+    assert by_sample["ERR_AUTH: invalid api key"]["recoverable"] is False
+    nothing = next(g for g in found if g["signature"] is None)
+    assert (nothing["recoverable"], nothing["runbook"]) == (None, None)
+    assert keys_of(causes, str(first["signature"])[:6]) == {"one/a0", "one/a1", "one/a2", "two/b"}
+
+
+def keys_of(place: Place, signature: str) -> set[object]:
+    return {row["key"] for row in rows(place.run("list", "--where", f"signature:{signature}").out)}
+
+
+def test_groups_as_a_table_and_cut(causes: Place) -> None:
+    done = causes.run("groups", "--format", "table", "--limit", "2", "--sort", "recent")
+    lines = done.out.splitlines()
+    assert len(lines) == 3
+    assert "67%" in lines[1]
+    assert "✗ no" in done.out or "(no error text)" in done.out
+    assert done.err == "2 of 3 causes; --limit 0 shows all.\n"
+
+
+# --- upcoming
+
+
+def test_upcoming_counts_per_backend_and_bucket(place: Place) -> None:
+    place.queue("one", retrying("a", -5), retrying("b", 400), retrying("c", 410), retrying("d", 9_000))
+    place.queue("two", retrying("e", 1_000))
+    done = place.run("upcoming", "--until", "30m", "--buckets", "3")
+    assert done.code == 0
+    counts = {name: [r["count"] for r in rows(done.out) if r["backend"] == name] for name in ("one", "two")}
+    assert counts == {"one": [1, 2, 0, 0, 1], "two": [0, 0, 1, 0, 0]}
+    first, *middle, last = [r for r in rows(done.out) if r["backend"] == "one"]
+    assert (first["from"], last["to"]) == (None, None)
+    assert all(str(r["from"]).endswith("Z") and str(r["to"]).endswith("Z") for r in middle)
+
+
+def test_upcoming_as_a_chart(place: Place) -> None:
+    place.queue("one", retrying("b", 400), retrying("c", 410), retrying("d", 1_700))
+    lines = place.run("upcoming", "--until", "30m", "--buckets", "3", "--format", "table").out.splitlines()
+    assert lines[0].split() == ["due", "at", "(UTC)", "one", "total"]
+    assert [line.split()[0] for line in lines[1:]] == ["overdue", "in", "in", "in", "later"]
+    assert "█" * 30 in lines[2]
+    assert "█" * 15 in lines[4]
+    assert "█" not in lines[3]
+
+
+def test_no_retry_is_said(place: Place) -> None:
+    place.queue("one", failed("a"))
+    done = place.run("upcoming", "--format", "table")
+    assert (done.code, done.out, done.err) == (0, "", "No retry is coming.\n")
+
+
+# --- show
+
+
+def test_show_says_everything(place: Place) -> None:
+    place.queue("one", failed("a/b c", "ERR_X: first line\nsecond \x1b[31mline", 2, "PENDING", next_run_at=at(600)))
+    done = place.run("show", "one/a%2Fb%20c", "--format", "table")
+    assert done.code == 0
+    for words in (
+        "one/a%2Fb%20c", "↻ retrying: 2 of 4 attempts used, due in", "runs again by itself", "attempt 3 at",
+        "attempt 4 1h after that fails", "then terminal", "  ERR_X: first line\n  second ␛[31mline\n",
+        "native row", "entity_id    e-a/b c",
+    ):
+        assert words in done.out
+    one = json.loads(place.run("show", "one/a%2Fb%20c").out)
+    assert one["error"] == "ERR_X: first line\nsecond \x1b[31mline"
+    assert one["native"]["status"] == "PENDING"
+    assert one["history"][0]["number"] == 2
+    assert one["schedule"][-1] == "then terminal"
+    assert one["overrides"] == []
+
+
+@pytest.mark.parametrize(("key", "code", "said"), [
+    ("nonsense", 2, "retriage: That is not an item key: 'nonsense'. A key looks like backend/id; copy it from `retriage list`.\n"),
+    ("tow/1", 2, "retriage: This call cannot be understood: there is no backend 'tow'. Configured: one.\n"),
+    ("one/nope", 1, "retriage: There is no such item: one/nope\n"),
+])
+def test_show_of_what_is_not_there(place: Place, key: str, code: int, said: str) -> None:
+    place.queue("one", failed("a"))
+    done = place.run("show", key)
+    assert (done.code, done.out, done.err) == (code, "", said)
+
+
+# --- check
+
+
+def test_check_is_content(place: Place) -> None:
+    place.queue("one", failed("a"))
+    done = place.run("check")
+    found = rows(done.out)
+    assert (done.code, done.err) == (0, "")
+    assert found[0] == {"backend": None, "subject": "config", "severity": "ok", "message": f"{place.config} is valid", "fix": ""}
+    assert {r["subject"] for r in found if r["backend"] == "one"} >= {"reachable", "schema", "guard", "clock", "policy"}
+    assert {r["severity"] for r in found} == {"ok"}
+
+
+def test_check_names_a_policy_that_does_not_do_what_it_says(place: Place) -> None:
+    place.queue("one", more=", policy: {max_attempts: 2, delays: [5m, 15m]}")
+    done = place.run("check", "--format", "table")
+    assert done.code == 0
+    assert "! warning" in done.out
+    assert "the delay 15m is never reached: max_attempts 2 allows 1 retries. Set max_attempts: 3, or remove the delay." in done.out
+
+
+def test_check_goes_on_past_a_broken_backend(place: Place) -> None:
+    place.attach("gone")
+    place.queue("one", failed("a"))
+    done = place.run("check")
+    assert done.code == 1
+    errors = [r for r in rows(done.out) if r["severity"] == "error"]
+    assert [(r["backend"], r["fix"]) for r in errors] == [("gone", "Check the url in the config.")]
+    assert place.run("check", "--backend", "gone").code == 4
+    assert place.run("check", "--backend", "one").code == 0
+    place.attach("typo", more=", dialekt: tasks")
+    done = place.run("check", "--format", "json")
+    assert done.code == 2
+    assert any("dialekt: not a known key; did you mean dialect?" in r["message"] for r in json.loads(done.out))
+
+
+def test_read_only_is_told(place: Place) -> None:
+    place.queue("one", failed("a"))
+    assert any(r["subject"] == "mode" for r in rows(place.run("check", "--read-only").out))
+
+
+# --- plugins, completion
+
+
+def test_plugins(place: Place) -> None:
+    done = place.run("plugins")
+    found = {str(row["name"]): row for row in rows(done.out)}
+    assert found["sqlite_queue"]["distribution"] == "retriage"
+    assert {"read", "run"} <= set(found["sqlite_queue"]["capabilities"])  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_scripts(place: Place, shell: str) -> None:
+    done = place.run("completion", shell)
+    assert done.code == 0
+    assert "upcoming" in done.out
+    if shell == "bash" and (bash := shutil.which("bash")):
+        assert subprocess.run([bash, "-n"], input=done.out, text=True).returncode == 0
+
+
+def test_every_command_helps_with_examples(place: Place) -> None:
+    listed = place.run("--help").out
+    for command in ("demo", "list", "groups", "upcoming", "show", "check", "plugins", "run", "completion"):
+        assert f"\n    {command} " in listed
+        assert f"examples:\n  retriage {command}" in place.run(command, "--help").out
