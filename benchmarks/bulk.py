@@ -12,7 +12,8 @@ from pathlib import Path
 from benchmarks.data import CACHE, async_tasks, copy_of
 from benchmarks.measure import Result, from_pairs, timed
 from console.core.backend import Budget, Order
-from console.core.operations import Limits, Operations
+from console.core.limits import Limits
+from console.core.operations import Operations
 from console.core.plan import Confirmation, Matching, Plan, Whence, Who
 from console.core.policy import PolicyOverride
 from console.core.query import Filter

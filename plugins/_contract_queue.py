@@ -6,7 +6,6 @@ What may be handed back, and the loop a worker runs, are the same for the analys
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
@@ -15,6 +14,7 @@ from console.core.backend import Budget, Flag, Order
 from console.core.item import Condition, Item, ItemKey, Verdict
 from console.core.policy import Exponential, Facts, Phase, RetryPolicy, judge, limit_of
 from console.core.ports import Clock, Stop
+from console.sql.values import text, whole_number
 
 PHASES = {
     "PENDING": Phase.READY,
@@ -49,31 +49,6 @@ def retry_delay(policy: RetryPolicy, attempts: int, chance: random.Random) -> ti
 
 
 # --- rows ---------------------------------------------------------------------------------------------
-
-_LEADING_INTEGER = re.compile(r"[ \t-\r]*([+-]?[0-9]+)")
-_LARGEST = 2**63 - 1
-
-
-def whole_number(raw: Any) -> int:
-    """What SQLite's CAST AS INTEGER makes of a value, below zero read as zero."""
-    if isinstance(raw, int):
-        return max(raw, 0)
-    if isinstance(raw, float):
-        return _LARGEST if raw >= _LARGEST else int(max(raw, 0.0)) if raw == raw else 0
-    if isinstance(raw, bytes):
-        raw = raw.decode("utf-8", "replace")
-    if isinstance(raw, str) and (found := _LEADING_INTEGER.match(raw)):
-        return min(max(int(found[1][:400]), 0), _LARGEST)
-    return 0
-
-
-def text(raw: Any) -> str:
-    """Any stored value as text."""
-    if isinstance(raw, str):
-        return raw
-    if raw is None:
-        return ""
-    return raw.decode("utf-8", "surrogateescape") if isinstance(raw, bytes) else str(raw)
 
 
 def evidence(result_error: Any, task_error: Any) -> str | None:
@@ -221,7 +196,7 @@ def decide(
 def _pull_forward(facts: Facts, keeps: bool, now: datetime) -> str | None:
     if not keeps:
         return "is being retried: it can only be pulled forward, with budget keep"
-    if facts.due_at is not None and facts.due_at <= now:
+    if facts.ignored is None and (facts.due_at is None or facts.due_at <= now):
         return "is already due: its own queue takes it next"
     return None
 

@@ -294,7 +294,11 @@ class Requeues(Backend, Protocol):
         """
 
     def images(self, changes: Sequence[Change]) -> Sequence[Image | None]:
-        """The same units as they are now, for settling; None where the unit is gone."""
+        """The same units as they are now, for settling; None where the unit is gone.
+
+        A backend whose write is several steps first finishes, or takes back, what a crash left between two
+        of them, unless it was opened read-only: each unit is then as `before` or as `after` says.
+        """
 
 
 @runtime_checkable

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from console.core.backend import Backend
 from console.core.faults import BackendFault, Fault, QueryFault
+from console.core.listing import broken_promise
 from console.core.ports import Never, Stop
 from console.core.query import Field, Filter, Glob
 from console.core.signature import Group, Grouping
@@ -41,8 +42,12 @@ class Groups:
             try:
                 self._add(grouping, backend, asked.without(Field.SIGNATURE))
                 self.answered.add(backend.name)
-            except BackendFault as fault:
+            except Fault as fault:
+                if not isinstance(fault, BackendFault):
+                    raise
                 self.faults[backend.name] = fault
+            except Exception as error:  # noqa: BLE001  as in Listing
+                self.faults[backend.name] = broken_promise(backend, error)
         self.rows = grouping.rows
         return self._wanted(grouping.groups())
 

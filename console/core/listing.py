@@ -21,6 +21,11 @@ from console.core.query import NATURAL, Cursor, Field, Filter, Page, Sort, SortF
 _PAGE = 500
 
 
+def broken_promise(backend: Backend, error: Exception) -> BackendFault:
+    """What to say of a plugin that raised something else than a fault; its words may quote a secret."""
+    return BackendFault(f"its plugin {backend.plugin} raised {type(error).__name__}", where=backend.name)
+
+
 class SignatureMatch:
     """The `signature:` terms of a filter. A prefix that fits two causes is a mistake, not a choice."""
 
@@ -122,8 +127,12 @@ class Listing:
                 if page.next is None or self.stop.requested:
                     return
                 request = replace(request, after=page.next)
-        except BackendFault as fault:
+        except Fault as fault:
+            if not isinstance(fault, BackendFault):
+                raise
             self.faults[backend.name] = fault
+        except Exception as error:  # noqa: BLE001  a stranger's plugin that breaks its promise breaks only itself
+            self.faults[backend.name] = broken_promise(backend, error)
 
     def _require_sort(self, backend: Backend) -> None:
         if self.sort.field is not None and self.sort.field not in backend.sorts:
@@ -194,4 +203,6 @@ def upcoming(
             found[backend.name] = backend.histogram(Timeline.NEXT_RETRY, asked, now, now, width, buckets)
         except BackendFault as fault:
             faults[backend.name] = fault
+        except Exception as error:  # noqa: BLE001  as above
+            faults[backend.name] = broken_promise(backend, error)
     return found, faults

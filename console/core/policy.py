@@ -15,6 +15,9 @@ from typing import NamedTuple
 from console.core.item import Condition, Verdict, Window
 from console.core.text import ascii_lower, countdown, duration, instant, span
 
+LONGEST = timedelta.max / 4
+"""Where a delay that doubles for ever stops growing; far enough from the end that jitter fits."""
+
 FOREVER = 1_000
 """From this many attempts on, a limit is no limit: nobody waits for it."""
 
@@ -52,9 +55,9 @@ class Exponential:
 
     def _uncapped(self, failures: int) -> timedelta:
         try:
-            return self.base * self.multiplier ** (failures - 1)
+            return min(self.base * self.multiplier ** (failures - 1), LONGEST)
         except OverflowError:
-            return self.cap if self.cap is not None else timedelta.max / 4
+            return LONGEST
 
     def __str__(self) -> str:
         text = f"{duration(self.base)} ×{self.multiplier:g}"

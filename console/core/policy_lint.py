@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -117,11 +117,18 @@ def _patterns(policy: RetryPolicy) -> Iterator[PolicyWarning]:
             )
 
 
+def _sum(delays: Iterable[timedelta]) -> timedelta:
+    try:
+        return sum(delays, timedelta(0))
+    except OverflowError:
+        return timedelta.max
+
+
 def _age(policy: RetryPolicy) -> Iterator[PolicyWarning]:
     if policy.max_age is None or policy.backoff is None or policy.max_attempts is None:
         return
     retries = min(policy.max_attempts, FOREVER) - 1
-    longest = sum((policy.backoff.bounds(k)[1] for k in range(1, retries + 1)), timedelta(0))
+    longest = _sum(policy.backoff.bounds(k)[1] for k in range(1, retries + 1))
     if longest > policy.max_age:
         yield PolicyWarning(
             "age-before-attempts",

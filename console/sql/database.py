@@ -19,6 +19,10 @@ class RowRefused(Exception):
     """The database refused what one statement would do to a row: a unique index, a check, a trigger."""
 
 
+class TransactionRefused(Exception):
+    """The database refused a row and took the whole transaction back with it (`ON CONFLICT ROLLBACK`)."""
+
+
 class Writer(Protocol):
     """A transaction that holds the write lock from its first statement; commits at the end of the block."""
 

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Dialect
 
 from console.core.backend import CHANGED, Change, Image, Outcome, OutcomeKind
 from console.core.item import ItemKey
-from console.sql.database import Database, Row, RowRefused, Writer
+from console.sql.database import Database, Row, RowRefused, TransactionRefused, Writer
 
 _KEYS_PER_READ = 500
 
@@ -42,25 +42,55 @@ class SqliteGuard:
         self._sql = _Statements(target, database.dialect)
 
     def swap(self, changes: Sequence[Change]) -> list[Outcome]:
-        """Every change or its conflict, in one transaction that holds the write lock from the start."""
+        """Every change or its conflict, in one transaction that holds the write lock from the start.
+
+        Only where a row's refusal takes the whole transaction with it are the halves written on their own.
+        """
         numbers = {self._target.key_of(change.keys[0]): n for n, change in enumerate(changes)}
+        if len(numbers) < len(changes):
+            return self._one_by_key(changes, set(numbers.values()))
+        try:
+            return self._swap(changes, numbers)
+        except TransactionRefused as refused:
+            if len(changes) == 1:
+                return [Outcome(OutcomeKind.FAILED, str(refused))]
+        middle = len(changes) // 2
+        return self.swap(changes[:middle]) + self.swap(changes[middle:])
+
+    def _one_by_key(self, changes: Sequence[Change], last: set[int]) -> list[Outcome]:
+        """A row that moved while it was listed may have been planned twice: what was read later goes first."""
+        chosen, rest = sorted(last), sorted(set(range(len(changes))) - last)
+        outcomes = dict(zip(chosen, self.swap([changes[n] for n in chosen]), strict=True))
+        outcomes.update(zip(rest, self.swap([changes[n] for n in rest]), strict=True))
+        return [outcomes[n] for n in range(len(changes))]
+
+    def _swap(self, changes: Sequence[Change], numbers: dict[Any, int]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
         with self._database.writing() as writer:
             writer.execute(self._sql.create)
             writer.execute(self._sql.clear)
             writer.executemany(self._sql.fill, [self._line(n, c) for n, c in enumerate(changes)])
-            self._part(writer, 0, len(changes), numbers, outcomes)
+            placed = any(change.unit for change in changes)
+            self._part(writer, 0, len(changes), numbers, outcomes, placed)
             if len(outcomes) < len(changes):
                 self._explain(writer, changes, outcomes)
         return [outcomes[n] for n in range(len(changes))]
 
     def _part(
-        self, writer: Writer, first: int, end: int, numbers: dict[Any, int], outcomes: dict[int, Outcome]
+        self,
+        writer: Writer,
+        first: int,
+        end: int,
+        numbers: dict[Any, int],
+        outcomes: dict[int, Outcome],
+        placed: bool,
     ) -> None:
         """Set a part of the chunk; where a row refuses, halve until it stands alone, and go on without it."""
         try:
             with writer.savepoint():
-                done = [numbers[key] for (key,) in writer.execute(self._sql.by_place, (first, end))]
+                done: list[int] = []
+                if placed:  # a table without rowids has no places
+                    done = [numbers[key] for (key,) in writer.execute(self._sql.by_place, (first, end))]
                 if len(done) < end - first:
                     done += [numbers[key] for (key,) in writer.execute(self._sql.by_key, (first, end))]
         except RowRefused as refused:
@@ -68,8 +98,8 @@ class SqliteGuard:
                 outcomes[first] = Outcome(OutcomeKind.FAILED, str(refused))
                 return
             middle = (first + end) // 2
-            self._part(writer, first, middle, numbers, outcomes)
-            self._part(writer, middle, end, numbers, outcomes)
+            self._part(writer, first, middle, numbers, outcomes, placed)
+            self._part(writer, middle, end, numbers, outcomes, placed)
         else:
             outcomes.update(dict.fromkeys(done, CHANGED))
 
@@ -103,7 +133,7 @@ def conflict(before: Image, now: Image | None, columns: tuple[str, ...]) -> Outc
     for column, was, found in zip(columns, before, now, strict=False):
         if was != found:
             return Outcome(OutcomeKind.CONFLICTED, f"{column} is now {_shown(found)}, was {_shown(was)}")
-    return Outcome(OutcomeKind.CONFLICTED, "changed while it was being written")
+    return Outcome(OutcomeKind.CONFLICTED, "left as it was by the database itself")
 
 
 def _shown(value: Any) -> str:
@@ -127,7 +157,9 @@ class _Statements:
         self.clear = "DELETE FROM temp.retriage_chunk"
         self.fill = f"INSERT INTO temp.retriage_chunk VALUES ({', '.join('?' * len(names))})"
         sets = ", ".join(f"{column} = chunk.a{n}" for n, column in enumerate(columns))
-        guard = " AND ".join(f"{table}.{column} IS chunk.b{n}" for n, column in enumerate(columns))
+        # To the letter, whatever collation a column has: another row of a NOCASE key is another row.
+        guard = " AND ".join(f"{table}.{column} IS chunk.b{n} COLLATE BINARY" for n, column in enumerate(columns))
+        guard += f" AND {table}.{key} = chunk.key COLLATE BINARY"
         update = (
             f"UPDATE {table} SET {sets} FROM temp.retriage_chunk AS chunk"
             f" WHERE chunk.n >= ? AND chunk.n < ? AND {{found}} AND {guard} RETURNING {table}.{key}"
@@ -137,6 +169,7 @@ class _Statements:
         listed = ", ".join(f"{table}.{column}" for column in columns)
         self.images_now = (
             f"SELECT chunk.n, {listed} FROM temp.retriage_chunk AS chunk JOIN {table} ON {table}.{key} = chunk.key"
+            f" AND {table}.{key} = chunk.key COLLATE BINARY"
         )
         self._images = f"SELECT {key}, {', '.join(columns)} FROM {table} WHERE {key} IN ({{marks}})"
 

@@ -50,6 +50,8 @@ class Segment:
     lead: Predicate | None
     roles: Roles
     conditions: Mapping[Condition, Residual]
+    scattered: bool = False
+    """The lead is several index ranges rather than one; few rows are expected in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ arms of one UNION ALL, each with its own ORDER BY and LIMIT, so that an index on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,7 +16,6 @@ from sqlalchemy.sql.selectable import Select
 from console.core.query import Cursor, Sort, SortField
 from console.sql.layout import Expression, Layout, Predicate, Roles, Segment
 from console.sql.statement import Binds, as_bytes, is_unicode
-
 
 Arm = tuple[Segment, list[Predicate]]
 
@@ -124,7 +123,7 @@ class PageBuilder:
             yield self._arm(segment, where, None, False)
             return
         if not self._nullable:
-            yield self._arm(segment, where, value, False)
+            yield from self._valued(segment, where, value)
             return
         if not self._served:
             yield self._sorted(segment, where, value)
@@ -132,9 +131,20 @@ class PageBuilder:
         after_null = self._shape.cursor == "null"
         after_value = self._shape.cursor == "value"
         if not (after_null and not self._shape.backward):
-            yield self._arm(segment, [*where, value.is_not(None)], value, False)
+            yield from self._valued(segment, [*where, value.is_not(None)], value)
         if not (after_value and self._shape.backward):
             yield self._arm(segment, [*where, value.is_(None)], value, True)
+
+    def _valued(self, segment: Segment, where: list[Predicate], value: Expression) -> Iterator[Select[Any]]:
+        """Past a row, first what shares its value, then what lies beyond: compared as a pair, an index would
+        walk the whole run of equal values again for every page, and a storm is one long run."""
+        if self._shape.cursor != "value" or not self._served or segment.scattered:
+            yield self._arm(segment, where, value, False)
+            return
+        at, ties = self._given("after"), segment.roles.tie
+        names = [f"tie{n}" for n in range(len(ties))]
+        yield self._select(segment, [*where, value == at, self._beyond(ties, names)], value, False)
+        yield self._select(segment, [*where, self._beyond((value,), ["after"])], value, False)
 
     def _sorted(self, segment: Segment, where: list[Predicate], value: Expression) -> Select[Any]:
         """Both halves in one pass, where they would each read and sort the same rows."""
@@ -157,10 +167,16 @@ class PageBuilder:
         own = self._keyset(value, self._shape.cursor == "null", ties)
         assert own is not None
         if self._shape.cursor == "value":
-            return own[0] if self._shape.backward else sa.or_(value.is_(None), own[0])
-        return sa.or_(value.is_not(None), own[0]) if self._shape.backward else sa.and_(value.is_(None), own[0])
+            return own if self._shape.backward else sa.or_(value.is_(None), own)
+        return sa.or_(value.is_not(None), own) if self._shape.backward else sa.and_(value.is_(None), own)
 
     def _arm(self, segment: Segment, where: list[Predicate], value: Expression | None, is_null: bool) -> Select[Any]:
+        past = [] if (found := self._keyset(value, is_null, segment.roles.tie)) is None else [found]
+        return self._select(segment, [*where, *past], value, is_null)
+
+    def _select(
+        self, segment: Segment, where: list[Predicate], value: Expression | None, is_null: bool
+    ) -> Select[Any]:
         ties = segment.roles.tie
         columns = [
             *(column.label(f"c{n}") for n, column in enumerate(segment.roles.row)),
@@ -170,11 +186,9 @@ class PageBuilder:
         ]
         ordered = [*([value] if value is not None and not is_null else []), *ties]
         select = sa.select(*columns).select_from(segment.source).where(*where)
-        if keyset := self._keyset(value, is_null, ties):
-            select = select.where(keyset[0])
         return select.order_by(*(self._directed(c) for c in ordered)).limit(self._binds.given("limit"))
 
-    def _keyset(self, value: Expression | None, is_null: bool, ties: tuple[Expression, ...]) -> tuple[Predicate] | None:
+    def _keyset(self, value: Expression | None, is_null: bool, ties: tuple[Expression, ...]) -> Predicate | None:
         """Past the cursor within this half; nothing where the whole half lies past it."""
         cursor = self._shape.cursor
         if (
@@ -188,11 +202,14 @@ class PageBuilder:
             *(["after"] if value is not None and not is_null else []),
             *(f"tie{n}" for n in range(len(ties))),
         ]
+        return self._beyond(columns, names)
+
+    def _beyond(self, columns: Sequence[Expression], names: Sequence[str]) -> Predicate:
         given = [self._given(name) for name in names]
         if len(columns) == 1:
-            return ((columns[0] < given[0]) if self._descending else (columns[0] > given[0]),)
+            return columns[0] < given[0] if self._descending else columns[0] > given[0]
         left, right = sa.tuple_(*columns), sa.tuple_(*given)
-        return ((left < right) if self._descending else (left > right),)
+        return left < right if self._descending else left > right
 
     def _given(self, name: str) -> Expression:
         given = self._binds.given(name)

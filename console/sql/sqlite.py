@@ -26,7 +26,7 @@ from console.core.faults import (
     WrongSchema,
 )
 from console.core.ports import Stop
-from console.sql.database import Row, RowRefused
+from console.sql.database import Row, RowRefused, TransactionRefused
 from console.sql.readonly import allow_reading_only
 from console.sql.statement import Prepared
 from console.sql.times import IsoText
@@ -80,10 +80,13 @@ class SqliteWriter:
         try:
             return self._connection.execute(sql, parameters).fetchall()
         except sqlite3.IntegrityError as error:
-            raise RowRefused(str(error)) from None
+            raise (RowRefused if self._connection.in_transaction else TransactionRefused)(str(error)) from None
 
     def executemany(self, sql: str, rows: Sequence[Any]) -> None:
-        self._connection.executemany(sql, rows)
+        try:
+            self._connection.executemany(sql, rows)
+        except sqlite3.IntegrityError as error:
+            raise RowRefused(str(error)) from None
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -93,8 +96,9 @@ class SqliteWriter:
         try:
             yield
         except BaseException:
-            self._connection.execute(f"ROLLBACK TO {name}")
-            self._connection.execute(f"RELEASE {name}")
+            if self._connection.in_transaction:
+                self._connection.execute(f"ROLLBACK TO {name}")
+                self._connection.execute(f"RELEASE {name}")
             raise
         self._connection.execute(f"RELEASE {name}")
 

@@ -69,6 +69,12 @@ UTC_TEXT = "retriage_utc"
 """An SQL function of our own: any text that is a time, as the same instant in UTC in one form; else NULL."""
 
 
+def in_bytes(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Text as its bytes, because SQLite gives no function text that is not UTF-8; NULL for what is not text."""
+    is_text = sa.func.typeof(column) == sa.literal_column("'text'")
+    return sa.case((is_text, sa.cast(column, sa.LargeBinary)))
+
+
 class IsoText:
     """ISO-8601 text as `datetime.isoformat()` writes it in UTC; text without an offset is read in `zone`.
 
@@ -84,9 +90,13 @@ class IsoText:
         """What a connection must offer so that `compared` and `ordered` work on it."""
         return {UTC_TEXT: self._utc_text}
 
-    def _utc_text(self, raw: Any) -> str | None:
-        at = self.decode(raw)
+    def _utc_text(self, raw: bytes | None) -> str | None:
+        at = self.decode_bytes(raw)
         return None if at is None else at.isoformat()
+
+    def decode_bytes(self, raw: bytes | None) -> datetime | None:
+        """As `decode`, for a function that was given `in_bytes` of a column."""
+        return self.decode(raw.decode("ascii")) if raw is not None and raw.isascii() else None
 
     def encode(self, instant: datetime) -> str:
         return _in(self._zone, instant).isoformat()
@@ -106,7 +116,7 @@ class IsoText:
         return _in(UTC, instant).isoformat()
 
     def compared(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        return getattr(sa.func, UTC_TEXT)(column)  # type: ignore[no-any-return]
+        return getattr(sa.func, UTC_TEXT)(in_bytes(column))  # type: ignore[no-any-return]
 
     def ordered(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         usual = column.op("GLOB", is_comparison=True)(sa.literal_column("'[0-9]???-??-??T??:??:??*+00:00'"))

@@ -85,7 +85,7 @@ class SqliteStorage:
     # -- reading ---------------------------------------------------------------------------------
 
     def read(self, work: Callable[[Reading], T], empty: T) -> T:
-        if not self._path.exists():
+        if not self._exists():
             if self._ready:
                 raise self._gone()
             return empty
@@ -95,6 +95,12 @@ class SqliteStorage:
         except BackendFault as fault:
             damaged = any(words in fault.detail for words in _DAMAGED)
             raise (TrailBroken if damaged else TrailUnavailable)(fault.detail, where=self.place) from None
+
+    def _exists(self) -> bool:
+        try:
+            return self._path.exists()
+        except OSError as error:  # a folder on the way that is not ours to look into
+            raise TrailUnavailable(error.strerror or str(error), where=self.place) from None
 
     def _reader(self) -> _Shelf:
         """A file that we cannot write is read as in audit mode, or its log would be in the way."""

@@ -14,7 +14,7 @@ from console.core.policy import RetryPolicy
 from console.sql.database import Database
 from console.sql.layout import Expression, Layout, Predicate, Residual, Roles, Segment, everything, outside
 from console.sql.statement import Binds
-from console.sql.times import IsoText
+from console.sql.times import IsoText, in_bytes
 from console.sql.where import Where
 from plugins.sqlite_queue.rows import LONGEST_TIMEOUT, AsyncTaskRows, ContractTaskRows
 
@@ -74,8 +74,8 @@ _MICROSECOND = timedelta(microseconds=1)
 def epoch_of(time: IsoText) -> Callable[[Any], int | None]:
     """Stored time → whole microseconds, so that SQL compares as exactly as Python does."""
 
-    def epoch(raw: Any) -> int | None:
-        at = time.decode(raw)
+    def epoch(raw: bytes | None) -> int | None:
+        at = time.decode_bytes(raw)
         return None if at is None else _microseconds(at)
 
     return epoch
@@ -187,12 +187,12 @@ class _Conditions:
         if not self._policy.retryable:
             yield self._attempts >= sa.literal_column("1")
         if self._policy.max_age is not None:
-            born = getattr(sa.func, EPOCH)(self._created)
+            born = getattr(sa.func, EPOCH)(in_bytes(self._created))
             yield sa.func.coalesce(born <= binds.from_now(_microseconds, -self._policy.max_age), sa.false())
 
     def running(self) -> dict[Condition, Residual]:
         def stuck(binds: Binds) -> Predicate:
-            since = getattr(sa.func, EPOCH)(self._updated)
+            since = getattr(sa.func, EPOCH)(in_bytes(self._updated))
             allowed: Expression | None = None
             if self._policy.stuck_after is not None:
                 allowed = sa.literal(self._policy.stuck_after // _MICROSECOND)
@@ -230,7 +230,7 @@ def _segments(
     if cancelled is not None:
         known[cancelled] = {Condition.CANCELLED: everything}
     listed = [Segment(source, status == native, roles, cases) for native, cases in known.items()]
-    strange = Segment(source, outside(status, known), roles, {Condition.UNKNOWN: everything})
+    strange = Segment(source, outside(status, known), roles, {Condition.UNKNOWN: everything}, scattered=True)
     return (*listed, strange)
 
 
@@ -295,8 +295,8 @@ def tasks_layout(
     physical: Physical,
 ) -> Layout:
     t, r = TASKS.c, RESULTS.c
-    nothing = (sa.literal_column("''"), sa.literal_column("'null'"))
-    blanks = sa.literal_column("' ' || char(9, 10, 11, 12, 13)")
+    nothing: tuple[Expression, ...] = (sa.literal_column("''"), sa.literal_column("'null'"))
+    blanks: Expression = sa.literal_column("' ' || char(9, 10, 11, 12, 13)")
     own = sa.case((sa.func.trim(t.error, blanks).in_(nothing), sa.null()), else_=t.error)
     error = sa.func.coalesce(sa.func.nullif(r.error, ""), own)
     roles = Roles(

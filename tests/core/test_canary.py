@@ -1,0 +1,256 @@
+"""The canary: a few first, the rest only once the backend shows that those were executed and did not fail again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from console.core.limits import Limits
+from console.core.operations import Operations
+from console.core.override import Override, OverrideState, Progress
+from console.core.release import Canary
+from console.testing import Flag as StopFlag
+from plugins.sqlite_queue.engine import AsyncTaskQueue
+from tests.faults.world import (
+    FRESH,
+    KEEP,
+    NOON,
+    TIMEOUT,
+    WHENCE,
+    WHO,
+    FrozenClock,
+    QueueFile,
+    World,
+    confirm,
+    matching,
+)
+
+Handled = Callable[[str], str | None]
+
+
+class WorkingClock(FrozenClock):
+    """While anybody sleeps, a worker of the queue works: so many tasks a nap, each by `handle`: an error, or None."""
+
+    def __init__(self) -> None:
+        super().__init__(NOON)
+        self.handle: Handled = lambda _: None
+        self.queues: list[AsyncTaskQueue] = []
+        self.per_nap = 7
+        self.executed: list[str] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.tick(timedelta(seconds=seconds))
+        for queue in self.queues:
+            for _ in range(self.per_nap):
+                if (task := queue.claim()) is None:
+                    break
+                self.tick(timedelta(milliseconds=1))
+                self.executed.append(task.id)
+                error = self.handle(task.id)
+                if error is None:
+                    queue.complete(task)
+                elif error != "for ever":
+                    queue.fail(task, error)
+
+
+class CanaryWorld(World):
+    clock: WorkingClock
+
+    def worker(self, queue: QueueFile) -> None:
+        backend = queue.open()
+        self._open.append(backend)
+        self.clock.queues.append(AsyncTaskQueue(backend.database, backend.policy, self.clock))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[CanaryWorld]:
+    made = CanaryWorld(tmp_path, clock=WorkingClock())
+    made.worker(made.queue)
+    yield made
+    made.close()
+
+
+def carried(
+    world: CanaryWorld, count: int = 200, size: int = 20, order: object = KEEP, *, watch: Callable[[Progress], None] = lambda _: None,
+    console: Operations | None = None, stop: object = None,
+) -> Override:
+    if not world.queue.ids():
+        world.queue.fill(count)
+    console = console or world.console()
+    plan = console.propose(matching("condition:terminal"), order, Canary(size))  # type: ignore[arg-type]
+    return console.carry_out(plan.id, confirm(plan), stop, watch)  # type: ignore[arg-type]
+
+
+def test_a_good_canary_goes_on_in_steps_of_five_times_as_many(world: CanaryWorld) -> None:
+    handed_back: dict[str, int] = {}
+
+    def watch(progress: Progress) -> None:
+        handed_back[progress.stage] = sum(world.queue.handed_back().values())
+
+    override = carried(world, 200, watch=watch)
+    assert (override.state, override.counts) == (OverrideState.FINISHED, {"changed": 200})
+    assert handed_back == {"queue · step 1 of 3": 20, "queue · step 2 of 3": 120, "queue · step 3 of 3": 200}
+
+
+def test_a_step_is_not_begun_before_the_last_was_judged(world: CanaryWorld) -> None:
+    def handle(id: str) -> str | None:
+        done = world.queue.statuses()["DONE"]
+        handed_back = sum(world.queue.handed_back().values())
+        assert handed_back == (20 if done < 20 else 120)
+        return None
+
+    world.clock.handle = handle
+    carried(world, 200)
+    assert len(world.clock.executed) == 120, "the last step is not waited for"
+
+
+def test_a_bad_canary_stops_and_says_so(world: CanaryWorld) -> None:
+    world.clock.handle = lambda id: TIMEOUT if int(id[1:]) % 2 else None
+    override = carried(world)
+    assert override.state is OverrideState.STOPPED
+    assert "more than 20% failed again" in override.note
+    assert "by the same cause" in override.note
+    assert override.counts == {"changed": 20}
+    assert sum(world.queue.handed_back().values()) == 20
+
+
+@pytest.mark.parametrize(("order", "status"), [(KEEP, "FAILED"), (FRESH, "PENDING")])
+def test_failed_again_is_bad_whether_terminal_or_to_be_retried(world: CanaryWorld, order: object, status: str) -> None:
+    world.clock.handle = lambda _: TIMEOUT
+    assert carried(world, order=order).state is OverrideState.STOPPED
+    assert world.queue.row(world.clock.executed[0])["status"] == status
+
+
+def test_another_error_is_bad_too_and_shown_apart(world: CanaryWorld) -> None:
+    world.clock.handle = lambda _: "ERR_NEW: quite another story"
+    override = carried(world)
+    assert "more than 20% failed again" in override.note
+    assert "by the same cause" not in override.note
+
+
+def test_exactly_the_limit_is_not_more_than_the_limit(world: CanaryWorld) -> None:
+    world.clock.handle = lambda _: TIMEOUT if len(world.clock.executed) in (3, 6, 9, 12) else None
+    assert carried(world).state is OverrideState.FINISHED
+
+
+def test_one_above_the_limit_stops(world: CanaryWorld) -> None:
+    world.clock.handle = lambda _: TIMEOUT if len(world.clock.executed) in (3, 6, 9, 12, 15) else None
+    override = carried(world)
+    assert (override.state, override.counts) == (OverrideState.STOPPED, {"changed": 20})
+    assert override.note.startswith("canary: ")
+    assert "5 bad of 20 (5 by the same cause)" in override.note
+
+
+def test_not_judged_by_the_deadline_stops(world: CanaryWorld) -> None:
+    world.clock.queues.clear()
+    override = carried(world, 40, console=world.console(limits=Limits(canary_deadline=timedelta(minutes=2))))
+    assert override.state is OverrideState.STOPPED
+    assert override.note == "canary: 0 good, 0 bad of 20, 20 not judged yet: not all were executed in time"
+    assert timedelta(minutes=2) <= world.clock.now() - NOON < timedelta(minutes=3)
+    assert Limits().canary_deadline == timedelta(minutes=15)
+
+
+def test_some_not_judged_by_the_deadline_stops_though_the_others_are_good(world: CanaryWorld) -> None:
+    world.clock.handle = lambda _: "for ever" if len(world.clock.executed) == 5 else None
+    console = world.console(limits=Limits(canary_deadline=timedelta(minutes=2)))
+    override = carried(world, console=console)
+    assert override.note == "canary: 19 good, 0 bad of 20, 1 not judged yet: not all were executed in time"
+
+
+def test_one_that_runs_past_its_limit_is_bad(world: CanaryWorld) -> None:
+    world.clock.handle = lambda _: "for ever" if len(world.clock.executed) in range(1, 6) else None
+    override = carried(world)
+    assert "5 bad of 20" in override.note
+
+
+def test_the_canary_is_per_backend(world: CanaryWorld, tmp_path: Path) -> None:
+    other = QueueFile.create(tmp_path / "other.db")
+    other.fill(200, prefix="o")
+    world.queue.fill(200)
+    world.worker(other)
+    world.clock.handle = lambda id: TIMEOUT if id.startswith("o") else None
+    backends = [world.queue.open(clock=world.clock), other.open(name="other", clock=world.clock)]
+    override = carried(world, console=world.console(backends=backends))
+    assert override.counts == {"changed": 220}
+    assert (sum(world.queue.handed_back().values()), sum(other.handed_back().values())) == (200, 20)
+
+
+def test_what_was_conflicted_is_not_waited_for(world: CanaryWorld) -> None:
+    world.queue.fill(40)
+    console = world.console()
+    plan = console.propose(matching("condition:terminal"), KEEP, Canary(20))
+    world.queue.run("UPDATE async_tasks SET attempts = 9 WHERE task_id GLOB '*[13579]'")
+    assert console.carry_out(plan.id, confirm(plan)).counts == {"changed": 20, "conflicted": 20}
+
+
+def test_a_finished_item_that_its_queue_deletes_is_good(world: CanaryWorld) -> None:
+    def handle(id: str) -> str | None:
+        world.queue.run("DELETE FROM async_tasks WHERE task_id = ?", (id,))
+        return None
+
+    world.clock.handle = handle
+    assert carried(world).state is OverrideState.FINISHED
+
+
+def test_a_plan_smaller_than_its_canary_has_nothing_to_wait_for(world: CanaryWorld) -> None:
+    world.clock.queues.clear()
+    assert carried(world, 20).counts == {"changed": 20}
+
+
+def test_a_signal_while_waiting_ends_it(world: CanaryWorld) -> None:
+    world.clock.queues.clear()
+    stop = StopFlag()
+    override = carried(world, stop=stop, watch=lambda progress: stop.set() if "not judged" in progress.note else None)
+    assert (override.state, override.note) == (OverrideState.STOPPED, "stopped by a signal")
+
+
+def test_the_summary_is_told_while_waiting(world: CanaryWorld) -> None:
+    notes: list[str] = []
+    carried(world, watch=lambda progress: notes.append(progress.note))
+    assert "canary: 7 good, 0 bad of 20, 13 not judged yet" in notes
+
+
+# -- resuming: the canary is never skipped ---------------------------------------------------------------
+
+
+class Crash(BaseException):
+    pass
+
+
+def test_a_crash_while_waiting_does_not_skip_the_judgement(world: CanaryWorld) -> None:
+    world.clock.queues, workers = [], world.clock.queues
+
+    def die(progress: Progress) -> None:
+        if "not judged" in progress.note:
+            raise Crash
+
+    console = world.console()
+    with pytest.raises(Crash):
+        carried(world, console=console, watch=die)
+    world.clock.tick(timedelta(seconds=61))
+    world.clock.queues, world.clock.handle = workers, lambda _: TIMEOUT
+    override = world.console().resume(console.book.overrides()[0].op_id, WHO, WHENCE)
+    assert (override.state, override.counts) == (OverrideState.STOPPED, {"changed": 20})
+    assert "20 by the same cause" in override.note or "more than 20%" in override.note
+
+
+def test_resuming_a_bad_canary_does_not_let_the_rest_go(world: CanaryWorld) -> None:
+    world.clock.handle = lambda _: TIMEOUT
+    console = world.console()
+    override = carried(world, console=console)
+    again = console.resume(override.op_id, WHO, WHENCE)
+    assert again.state is OverrideState.STOPPED
+    assert sum(world.queue.handed_back().values()) == 20
+
+
+def test_resuming_once_the_workers_are_back_goes_on(world: CanaryWorld) -> None:
+    world.clock.queues, workers = [], world.clock.queues
+    console = world.console(limits=Limits(canary_deadline=timedelta(minutes=1)))
+    override = carried(world, console=console)
+    assert "not all were executed in time" in override.note
+    world.clock.queues = workers
+    assert console.resume(override.op_id, WHO, WHENCE).counts == {"changed": 200}
+    assert set(world.queue.handed_back().values()) == {1}

@@ -1,0 +1,346 @@
+"""Propose: exact keys and before-images, what is blocked and why, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from console.core.backend import Flag, Order
+from console.core.faults import (
+    NoSuchPlan,
+    NotNarrowed,
+    QueryFault,
+    ReadOnlyRefused,
+    TooMany,
+    TrailUnavailable,
+    Unreachable,
+    UsageFault,
+)
+from console.core.limits import Limits
+from console.core.policy import PolicyOverride
+from console.core.query import Sort, SortField
+from console.core.release import Over
+from console.core.signature import signature_of
+from console.testing import Flag as StopFlag
+from plugins.sqlite_queue.schema import TASKS_DDL
+from tests.faults.world import (
+    FRESH,
+    KEEP,
+    NOON,
+    QueueFile,
+    World,
+    confirm,
+    marked,
+    matching,
+    planned,
+    why_blocked,
+    world_in,
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with world_in(tmp_path) as made:
+        yield made
+
+
+def blocked(world: World, key: str, order: Order = KEEP, **options: object) -> str | None:
+    console = world.console(**options)
+    plan = console.propose(marked(key), order)
+    return why_blocked(console, plan).get(key)
+
+
+# -- what is blocked, and why ----------------------------------------------------------------------------
+
+
+def test_waiting_is_blocked(world: World) -> None:
+    key = world.queue.put("a", "PENDING", 0, due=NOON + timedelta(hours=1), error=None)
+    assert blocked(world, key) == "has not failed: it waits for its first run"
+    assert blocked(world, key, FRESH) == "has not failed: it waits for its first run"
+
+
+def test_waiting_with_an_old_error_after_a_fresh_requeue_is_blocked(world: World) -> None:
+    key = world.queue.put("a", "PENDING", 0, due=NOON)
+    assert blocked(world, key) == "has not failed: it waits for its first run"
+
+
+def test_running_within_its_limit_is_blocked(world: World) -> None:
+    key = world.queue.put("a", "RUNNING", 2, updated=NOON - timedelta(seconds=360))
+    assert blocked(world, key) == "is running within its limit"
+    assert blocked(world, key, FRESH) == "is running within its limit"
+
+
+def test_done_is_blocked(world: World) -> None:
+    assert blocked(world, world.queue.put("a", "DONE", 1)) == "is done"
+
+
+def test_cancelled_is_blocked(world: World, tmp_path: Path) -> None:
+    jobs = QueueFile.create(tmp_path / "jobs.db", oracle=False, ddl=TASKS_DDL)
+    jobs.run("INSERT INTO tasks (id, status, attempts, max_retries, schedule) VALUES ('c', 'CANCELLED', 1, 3, '{}')")
+    backend = jobs.open(name="jobs", dialect="tasks", clock=world.clock)
+    assert blocked(world, "jobs/c", backends=[backend]) == "was cancelled"
+
+
+def test_an_unknown_status_is_blocked(world: World, tmp_path: Path) -> None:
+    jobs = QueueFile.create(tmp_path / "jobs.db", oracle=False, ddl=TASKS_DDL)
+    jobs.run("INSERT INTO tasks (id, status, attempts, max_retries, schedule) VALUES ('c', 'PARKED', 1, 3, '{}')")
+    backend = jobs.open(name="jobs", dialect="tasks", clock=world.clock)
+    assert blocked(world, "jobs/c", backends=[backend]) == "has a native status this plugin has no rule for"
+
+
+def test_a_retrying_item_is_pulled_forward_with_keep_only(world: World) -> None:
+    key = world.queue.put("a", "PENDING", 2, due=NOON + timedelta(minutes=9))
+    assert blocked(world, key) is None
+    assert blocked(world, key, FRESH) == "is being retried: it can only be pulled forward, with budget keep"
+
+
+def test_a_retry_that_is_due_needs_no_pulling(world: World) -> None:
+    key = world.queue.put("a", "PENDING", 2, due=NOON)
+    assert blocked(world, key) == "is already due: its own queue takes it next"
+
+
+def test_a_stuck_item_with_attempts_left_may_go_and_the_plan_warns_of_its_old_worker(world: World) -> None:
+    key = world.queue.put("a", "RUNNING", 2, updated=NOON - timedelta(seconds=361))
+    plan = world.console().propose(marked(key), KEEP)
+    assert plan.changes == 1
+    assert plan.warnings == {"was still running when its limit passed: the old worker may be alive": 1}
+
+
+def test_a_stuck_item_without_attempts_left_needs_budget_fresh(world: World) -> None:
+    key = world.queue.put("a", "RUNNING", 4, updated=NOON - timedelta(seconds=361))
+    assert blocked(world, key) == "4 of 4 attempts used; use budget fresh"
+    assert blocked(world, key, FRESH) is None
+
+
+def test_keep_on_a_used_up_item_warns_that_it_is_one_more_execution(world: World) -> None:
+    plan = world.console().propose(marked(world.queue.put("a")), KEEP)
+    assert plan.warnings == {"budget keep: exactly one more execution, a further failure is terminal at once": 1}
+    assert world.console().propose(marked("queue/a"), FRESH).warnings == {}
+
+
+def test_an_unrecoverable_error_is_blocked_unless_allowed(world: World) -> None:
+    key = world.queue.put("a", error="ERR_AUTH: invalid api key")
+    policy = PolicyOverride(unrecoverable=("invalid api key",))
+    assert blocked(world, key, policy=policy) == "its error is not recoverable; allow it with --allow-unrecoverable"
+    assert blocked(world, key, Order(flags=frozenset({Flag.ALLOW_UNRECOVERABLE})), policy=policy) is None
+
+
+def test_a_key_that_does_not_exist_is_blocked_not_an_error(world: World) -> None:
+    world.queue.put("a")
+    console = world.console()
+    plan = console.propose(marked("queue/a", "queue/nowhere"), KEEP)
+    assert (plan.selected, plan.changes) == (2, 1)
+    assert why_blocked(console, plan) == {"queue/nowhere": "there is no such item"}
+
+
+def test_a_key_of_an_unknown_backend_is_unreachable(world: World) -> None:
+    with pytest.raises(Unreachable, match="elsewhere"):
+        world.console().propose(marked("elsewhere/a"), KEEP)
+
+
+def test_reasons_are_counted(world: World) -> None:
+    world.queue.put("a", "DONE", 1)
+    world.queue.put("b", "DONE", 1)
+    world.queue.put("c")
+    plan = world.console().propose(matching("condition:*", everything=True), KEEP)
+    assert plan.blocked == {"is done": 2}
+    assert plan.by_condition == {"terminal": 1}
+    assert plan.by_signature == {signature_of("ERR_TIMEOUT: upstream timed out"): 1}
+
+
+# -- the frozen rows -------------------------------------------------------------------------------------
+
+
+def test_the_before_image_is_the_guard_and_what_is_assigned_and_never_the_error(world: World) -> None:
+    world.queue.put("a", error="SECRET: password hunter2")
+    console = world.console()
+    plan = console.propose(marked("queue/a"), KEEP)
+    (row,) = planned(console, plan)
+    image = world.queue.row("a")
+    assert json.loads(row.before) == [image[c] for c in ("status", "attempts", "next_run_at", "updated_at")]
+    assert "hunter2" not in str([row, plan])
+
+
+def test_a_key_marked_twice_is_planned_once(world: World) -> None:
+    world.queue.put("a")
+    assert world.console().propose(marked("queue/a", "queue/a"), KEEP).changes == 1
+
+
+def test_changing_budget_or_release_makes_a_new_plan(world: World) -> None:
+    world.queue.put("a")
+    console = world.console()
+    plans = [
+        console.propose(marked("queue/a"), KEEP),
+        console.propose(marked("queue/a"), FRESH),
+        console.propose(marked("queue/a"), KEEP, Over(timedelta(minutes=30))),
+    ]
+    assert len({plan.id for plan in plans}) == len({plan.hash for plan in plans}) == 3
+
+
+def test_a_stored_plan_comes_back_as_it_was(world: World) -> None:
+    world.queue.fill(7)
+    plan = world.console().propose(matching("condition:terminal"), FRESH, Over(timedelta(minutes=30)))
+    assert world.console().book.plan(plan.id) == plan
+
+
+def test_proposing_writes_nothing_to_the_queue(world: World) -> None:
+    world.queue.fill(50)
+    before = world.queue.rows()
+    world.queue.forget()
+    world.console().propose(matching("condition:terminal"), FRESH)
+    assert world.queue.rows() == before
+    assert world.queue.touched() == set()
+
+
+# -- selections ------------------------------------------------------------------------------------------
+
+
+def test_nothing_narrows_is_refused(world: World) -> None:
+    world.queue.fill(3)
+    for text in ("", "condition:*", "backend:*"):
+        with pytest.raises(NotNarrowed):
+            world.console().propose(matching(text), KEEP)
+    assert world.console().propose(matching("", everything=True), KEEP).changes == 3
+
+
+def test_limit_takes_the_first_in_sort_order(world: World) -> None:
+    for n, hours in enumerate((5, 1, 4, 2, 3)):
+        world.queue.put(f"t{n}", updated=NOON - timedelta(hours=hours))
+    console = world.console()
+    for descending, expected in ((True, ["t1", "t3", "t4"]), (False, ["t0", "t2", "t4"])):
+        selection = matching("condition:terminal", sort=Sort(SortField.UPDATED, descending=descending), limit=3)
+        plan = console.propose(selection, KEEP)
+        assert [row.key for row in planned(console, plan)] == [f"queue/{id}" for id in expected]
+
+
+def test_limit_holds_over_several_backends_together(world: World, tmp_path: Path) -> None:
+    world.queue.fill(4)
+    other = QueueFile.create(tmp_path / "other.db")
+    other.fill(4)
+    backends = [world.queue.open(clock=world.clock), other.open(name="other", clock=world.clock)]
+    plan = world.console(backends=backends).propose(matching("condition:terminal", limit=6), KEEP)
+    assert [(share.backend, share.first, share.changes) for share in plan.shares] == [("queue", 0, 4), ("other", 4, 2)]
+
+
+def test_more_than_max_items_is_refused_with_the_count_and_stores_nothing(world: World) -> None:
+    world.queue.fill(12)
+    console = world.console(limits=Limits(max_items=10))
+    with pytest.raises(TooMany, match="12 items are selected, at most 10"):
+        console.propose(matching("condition:terminal"), KEEP)
+    with pytest.raises(TooMany, match="12 items are selected, at most 10"):
+        console.propose(marked(*(f"queue/{id}" for id in world.queue.ids())), KEEP)
+    with closing(sqlite3.connect(world.trail)) as trail:
+        assert trail.execute("SELECT count(*) FROM plan_item").fetchone() == (0,)
+    assert console.propose(matching("condition:terminal", limit=10), KEEP).changes == 10
+
+
+def test_too_many_of_a_limit_names_the_limit(world: World) -> None:
+    world.queue.fill(15)
+    with pytest.raises(TooMany, match="12 items are selected, at most 10"):
+        world.console(limits=Limits(max_items=10)).propose(matching("condition:terminal", limit=12), KEEP)
+
+
+def test_exactly_max_items_is_allowed(world: World) -> None:
+    world.queue.fill(10)
+    assert world.console(limits=Limits(max_items=10)).propose(matching("condition:terminal"), KEEP).changes == 10
+
+
+def test_selection_by_signature_takes_that_cause_only(world: World) -> None:
+    for n in range(3):
+        world.queue.put(f"t{n}")
+        world.queue.put(f"d{n}", error=f"ERR_DISK: no space on volume {n}")
+    console = world.console()
+    wanted = signature_of("ERR_DISK: no space on volume 1")
+    plan = console.propose(matching(f"signature:{wanted}"), KEEP)
+    assert sorted(row.key for row in planned(console, plan)) == [f"queue/d{n}" for n in range(3)]
+    assert plan.by_signature == {wanted: 3}
+
+
+def test_a_signature_selection_keeps_the_sort_order_and_the_limit(world: World) -> None:
+    for n, hours in enumerate((5, 1, 4, 2, 3)):
+        world.queue.put(f"t{n}", updated=NOON - timedelta(hours=hours))
+    console = world.console()
+    text = f"signature:{signature_of('ERR_TIMEOUT: upstream timed out')}"
+    plan = console.propose(matching(text, sort=Sort(SortField.UPDATED), limit=3), KEEP)
+    descending = Sort(SortField.UPDATED).descending
+    expected = ["t1", "t3", "t4"] if descending else ["t0", "t2", "t4"]
+    assert [row.key for row in planned(console, plan)] == [f"queue/{id}" for id in expected]
+
+
+def test_an_ambiguous_signature_prefix_is_a_mistake_and_stores_nothing(world: World) -> None:
+    met: dict[str, str] = {}
+    for n in range(100_000):
+        letters = "".join(chr(97 + int(digit)) for digit in str(n))
+        error = f"ERR_{letters.upper()}: {letters} broke"
+        head = signature_of(error)[:4]
+        if head in met and signature_of(met[head]) != signature_of(error):
+            break
+        met[head] = error
+    world.queue.put("a", error=met[head])
+    world.queue.put("b", error=error)
+    console = world.console()
+    with pytest.raises(QueryFault, match="fits"):
+        console.propose(matching(f"signature:{head}"), KEEP)
+    assert console.propose(matching(f"signature:{signature_of(error)}"), KEEP).changes == 1
+
+
+# -- being stopped, being read-only, an unwilling trail --------------------------------------------------
+
+
+def test_a_stopped_proposal_stores_nothing(world: World) -> None:
+    world.queue.fill(10)
+    console = world.console()
+    stop = StopFlag()
+    stop.set()
+    with pytest.raises(UsageFault, match="stopped"):
+        console.propose(matching("condition:terminal"), KEEP, stop=stop)
+    assert not world.trail.exists()
+
+
+def test_read_only_previews_and_stores_nothing(world: World) -> None:
+    world.queue.fill(5)
+    console = world.console(read_only=True)
+    plan = console.propose(matching("condition:terminal"), FRESH)
+    assert (plan.changes, plan.by_condition) == (5, {"terminal": 5})
+    assert not world.trail.exists()
+    with pytest.raises(ReadOnlyRefused):
+        console.carry_out(plan.id, confirm(plan))
+    with pytest.raises(NoSuchPlan):
+        world.console().carry_out(plan.id, confirm(plan))
+
+
+def test_proposing_while_the_trail_hangs_is_refused_soon_with_that_reason(world: World) -> None:
+    """The lock may come after the first rows were stored; cleaning up must not make it two waits."""
+    world.queue.fill(6_000)
+    console = world.console()
+    console.propose(matching("condition:terminal", limit=1), KEEP)
+    holder = sqlite3.connect(world.trail, isolation_level=None)
+
+    class LockMidway:
+        looks = 0
+
+        @property
+        def requested(self) -> bool:
+            self.looks += 1
+            if self.looks == 4:
+                holder.execute("BEGIN IMMEDIATE")
+            return False
+
+    began = time.monotonic()
+    try:
+        with pytest.raises(TrailUnavailable, match="locked"):
+            console.propose(matching("condition:terminal"), KEEP, stop=LockMidway())
+        assert time.monotonic() - began < 2 + 1
+    finally:
+        holder.close()
+
+
+
+

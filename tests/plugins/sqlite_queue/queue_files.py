@@ -1,0 +1,132 @@
+"""Real queue files for tests: made by their systems' own statements, filled with anything."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from console.core.item import Item
+from console.core.policy import PolicyOverride
+from console.testing import FrozenClock, Harness, Sample
+from plugins.sqlite_queue import SqliteQueue
+from plugins.sqlite_queue.backend import Options
+from plugins.sqlite_queue.schema import ASYNC_COLUMNS, ASYNC_TASKS_DDL, RESULT_COLUMNS, TASK_COLUMNS, TASKS_DDL
+
+Dialect = Literal["async_tasks", "tasks"]
+
+UNCHECKED = ASYNC_TASKS_DDL.replace(" CHECK (status IN ('PENDING', 'RUNNING', 'DONE', 'FAILED'))", "").replace(
+    "next_run_at TEXT NOT NULL", "next_run_at TEXT"
+)
+"""The same table without its constraints, as an older or looser deployment has it."""
+UNINDEXED = UNCHECKED[: UNCHECKED.index("CREATE INDEX")]
+WITHOUT_ROWID = UNCHECKED.replace("\n);", "\n) WITHOUT ROWID;", 1)
+
+OWN_RULES = PolicyOverride()
+UNRECOVERABLE = PolicyOverride(
+    unrecoverable=("invalid json", "invalid api key", "É"), max_age=timedelta(days=300)
+)
+
+
+def create(path: Path, ddl: str, *, wal: bool = False) -> Path:
+    with closing(sqlite3.connect(path)) as connection:
+        if wal:
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.executescript(ddl)
+    return path
+
+
+def stored(value: Any) -> Any:
+    """As the driver takes it: text that is not Unicode as its bytes, an instant as ISO text."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-8", "surrogateescape")
+    return value
+
+
+def insert(path: Path, table: str, rows: Iterable[dict[str, Any]]) -> None:
+    """Rows with whatever values; bytes that stand for text are stored as text, undecodable as it may be."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for row in rows:
+            marks = ", ".join(
+                "CAST(? AS TEXT)" if isinstance(v, str) and not v.isascii() else "?" for v in row.values()
+            )
+            connection.execute(
+                f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", [stored(v) for v in row.values()]
+            )
+
+
+def open_queue(
+    path: Path, dialect: Dialect = "async_tasks", *, name: str = "queue", policy: PolicyOverride = OWN_RULES,
+    read_only: bool = False, deadline: timedelta = timedelta(seconds=30),
+) -> SqliteQueue:
+    options = Options(url=f"sqlite:///{path}", dialect=dialect)
+    return SqliteQueue.open(name, options, policy, read_only=read_only, deadline=deadline)
+
+
+def async_row(sample: Sample) -> dict[str, Any]:
+    values = (
+        sample.id, sample.type, sample.reference, sample.status, sample.attempts, sample.due, sample.error,
+        sample.created, sample.updated,
+    )
+    return dict(zip(ASYNC_COLUMNS, values, strict=True))
+
+
+def task_rows(sample: Sample) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """A task, and its result when it has an error to tell; every third error is the task's own."""
+    own = sum(sample.id.encode("utf-8", "surrogateescape")) % 3 == 0
+    values = (
+        sample.id, sample.type, "[]", "{}", sample.status, '{"eta": null}', sample.due, sample.max_attempts,
+        sample.timeout, sample.attempts, sample.created, sample.updated, sample.updated,
+        sample.error if own else "null",
+    )
+    task = dict(zip(TASK_COLUMNS, values, strict=True))
+    if own:
+        return task, None
+    outcome = (sample.id, sample.status, None, sample.error, sample.updated, 1, sample.updated)
+    return task, dict(zip(RESULT_COLUMNS, outcome, strict=True))
+
+
+def file_hash(path: Path) -> dict[str, str]:
+    """Every file beside the database, by content."""
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(path.parent.iterdir())}
+
+
+def async_harness(
+    path: Path, ddl: str = UNCHECKED, policy: PolicyOverride = UNRECOVERABLE, read_only: bool = False
+) -> Harness:
+    create(path, ddl)
+    references: dict[str, Sequence[str]] = {}
+
+    def put(samples: Sequence[Sample]) -> int:
+        insert(path, "async_tasks", map(async_row, samples))
+        references.update({s.id: [s.reference] if s.reference else [] for s in samples})
+        return len(samples)
+
+    def referred(item: Item) -> Sequence[str]:
+        return references[item.key.parts[0]]
+
+    backend = open_queue(path, policy=policy, read_only=read_only)
+    return Harness(
+        backend, put, ("PENDING", "RUNNING", "DONE", "FAILED"), FrozenClock(), referred, lambda: file_hash(path)
+    )
+
+
+def tasks_harness(path: Path, ddl: str = TASKS_DDL, policy: PolicyOverride = UNRECOVERABLE) -> Harness:
+    create(path, ddl)
+
+    def put(samples: Sequence[Sample]) -> int:
+        made = list(map(task_rows, samples))
+        insert(path, "tasks", (task for task, _ in made))
+        insert(path, "results", (result for _, result in made if result is not None))
+        return len(made)
+
+    return Harness(
+        open_queue(path, "tasks", policy=policy), put, ("PENDING", "RUNNING", "SUCCESS", "FAILED", "CANCELLED"),
+        FrozenClock(), lambda item: [item.type], lambda: file_hash(path),
+    )

@@ -1,0 +1,265 @@
+"""An attached SQLite file: what a reading connection refuses, deadlines, cancelling, waiting for a lock."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from console.core.faults import BackendBusy, BackendFault, ConfigFault, DeadlineExceeded, ReadOnlyRefused
+from console.core.ports import Never
+from console.sql.database import RowRefused
+from console.sql.sqlite import SqliteDatabase, sqlite_path, translate
+from console.sql.statement import Binds, Prepared
+from console.testing import NOON, Flag
+
+FOREVER = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n) SELECT count(*) FROM n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "some.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT UNIQUE)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, f"row {n}") for n in range(1000)])
+        connection.execute("CREATE VIEW v AS SELECT * FROM t")
+    return path
+
+
+@pytest.fixture(params=[False, True], ids=["normal", "read-only"])
+def database(path: Path, request: pytest.FixtureRequest) -> Iterator[SqliteDatabase]:
+    database = SqliteDatabase(path, read_only=request.param)
+    yield database
+    database.close()
+
+
+def fetched(database: SqliteDatabase, sql: str) -> object:
+    return database.fetch(sql, ())
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE t SET b = 'x'",
+        "DELETE FROM t",
+        "INSERT INTO t VALUES (5000, 'x')",
+        "REPLACE INTO t VALUES (1, 'x')",
+        "WITH one AS (SELECT 1) UPDATE t SET b = 'x' WHERE a IN one",
+        "WITH one AS (SELECT 1) INSERT INTO t SELECT 5000, 'x' FROM one",
+        "UPDATE t SET b = 'x' RETURNING a",
+        "CREATE TABLE u (a)",
+        "CREATE TEMP TABLE u (a)",
+        "CREATE TEMP VIEW u AS SELECT 1",
+        "CREATE INDEX i ON t (b)",
+        "CREATE TRIGGER g AFTER UPDATE ON t BEGIN SELECT 1; END",
+        "CREATE VIRTUAL TABLE u USING fts5(a)",
+        "DROP TABLE t",
+        "DROP VIEW v",
+        "ALTER TABLE t ADD COLUMN c",
+        "ATTACH DATABASE '{other}' AS other",
+        "ATTACH DATABASE ':memory:' AS other",
+        "DETACH DATABASE main",
+        "VACUUM",
+        "VACUUM INTO '{other}'",
+        "REINDEX",
+        "ANALYZE",
+        "PRAGMA writable_schema = 1",
+        "PRAGMA query_only = 0",
+        "PRAGMA journal_mode = WAL",
+        "PRAGMA user_version = 7",
+        "PRAGMA application_id = 7",
+        "PRAGMA wal_checkpoint(TRUNCATE)",
+        "PRAGMA schema_version = 9",
+        "PRAGMA temp_store = 1",
+        "PRAGMA locking_mode = EXCLUSIVE",
+        "PRAGMA incremental_vacuum",
+        "PRAGMA optimize",
+        "PRAGMA data_store_directory = '/'",
+        "SELECT load_extension('/lib/x.so')",
+        "SELECT writefile('{other}', 'x')",
+        "SAVEPOINT here",
+    ],
+)
+def test_a_reading_connection_only_reads(database: SqliteDatabase, path: Path, sql: str) -> None:
+    other = path.parent / "other.db"
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.raises(BackendFault):
+        fetched(database, sql.format(other=other))
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+    assert [file.name for file in path.parent.iterdir()] == ["some.db"]
+    assert database.fetch("SELECT count(*) FROM v", ()) == [(1000,)]
+
+
+@pytest.mark.parametrize("sql", ["SELECT max(a) FROM t", "SELECT json('1')", "PRAGMA table_info(t)", "PRAGMA index_list(t)",
+                                 "PRAGMA table_list", "PRAGMA user_version", "WITH x AS (SELECT 1) SELECT * FROM x"])
+def test_what_reads_is_allowed(database: SqliteDatabase, sql: str) -> None:
+    assert fetched(database, sql) is not None
+
+
+def test_a_query_without_end_is_given_up_and_the_next_one_works(path: Path) -> None:
+    database = SqliteDatabase(path, deadline=timedelta(milliseconds=80))
+    began = time.monotonic()
+    with pytest.raises(DeadlineExceeded, match="given up"):
+        database.fetch(FOREVER, ())
+    took = time.monotonic() - began
+    assert 0.08 <= took < 5
+    assert database.fetch("SELECT count(*) FROM t", ()) == [(1000,)]
+
+
+def test_cancel_from_another_thread(path: Path) -> None:
+    database = SqliteDatabase(path, deadline=timedelta(minutes=1))
+    raised: list[BaseException] = []
+    reading = threading.Event()
+
+    def read() -> None:
+        try:
+            reading.set()
+            database.fetch(FOREVER, ())
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    reading.wait()
+    while thread.is_alive():
+        database.cancel()
+        thread.join(0.01)
+    assert [type(error) for error in raised] == [DeadlineExceeded]
+    assert database.fetch("SELECT count(*) FROM t", ()) == [(1000,)]
+
+
+def prepared(database: SqliteDatabase, sql: str) -> Prepared:
+    return Prepared(sa.text(sql), Binds(), database.dialect)
+
+
+def test_a_stream_cancelled_between_two_batches_ends_with_a_fault(path: Path) -> None:
+    """The consumer may be anywhere when somebody cancels; the rest must not be read as if nothing had been."""
+    database = SqliteDatabase(path)
+    every = "SELECT x.a FROM t AS x, t AS y, t AS z"
+    stream = database.stream(prepared(database, every), NOON, Never(), size=10)
+    assert len(next(stream)) == 10
+    database.cancel()
+    with pytest.raises(DeadlineExceeded):
+        for _ in stream:
+            pass
+
+
+def test_a_stream_ends_where_it_is_stopped(path: Path) -> None:
+    database = SqliteDatabase(path)
+    stop = Flag(after_looks=3)
+    batches = list(database.stream(prepared(database, "SELECT a FROM t"), NOON, stop, size=10))
+    assert [len(batch) for batch in batches] == [10, 10, 10]
+
+
+def test_a_stream_that_is_let_go_leaves_no_transaction(path: Path) -> None:
+    database = SqliteDatabase(path)
+    stream = database.stream(prepared(database, "SELECT a FROM t"), NOON, Never(), size=10)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    with database.writing() as writer:
+        writer.execute("DELETE FROM t")
+    assert database.fetch("SELECT count(*) FROM t", ()) == [(0,)]
+
+
+def test_text_that_is_not_utf8_in_the_middle_of_a_stream_is_given_once(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE t SET b = CAST(x'ff' AS TEXT) WHERE a = 77")
+    database = SqliteDatabase(path)
+    batches = list(database.stream(prepared(database, "SELECT a, b FROM t ORDER BY a"), NOON, Never(), size=10))
+    rows = [row for batch in batches for row in batch]
+    assert [a for a, _ in rows] == list(range(1000))
+    assert rows[77] == (77, "\udcff")
+
+
+def test_a_read_only_database_refuses_to_write(path: Path) -> None:
+    database = SqliteDatabase(path, read_only=True)
+    with pytest.raises(ReadOnlyRefused), database.writing():
+        pass
+
+
+def test_a_write_is_whole_or_nothing_and_a_savepoint_a_part_of_it(path: Path) -> None:
+    database = SqliteDatabase(path)
+    with database.writing() as writer:
+        writer.execute("UPDATE t SET b = 'kept' WHERE a = 1")
+        with pytest.raises(RowRefused), writer.savepoint():  # noqa: PT012  both belong to the part that fails
+            writer.execute("UPDATE t SET b = 'lost' WHERE a = 2")
+            writer.execute("UPDATE t SET b = 'kept' WHERE a = 3")
+    assert database.fetch("SELECT b FROM t WHERE a IN (1, 2, 3)", ()) == [("kept",), ("row 2",), ("row 3",)]
+    with pytest.raises(ZeroDivisionError), database.writing() as writer:  # noqa: PT012
+        writer.execute("DELETE FROM t")
+        raise ZeroDivisionError
+    assert database.fetch("SELECT count(*) FROM t", ()) == [(1000,)]
+
+
+def test_a_writer_waits_for_its_turn(path: Path) -> None:
+    slow = SqliteDatabase(path, deadline=timedelta(milliseconds=60))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(BackendBusy, match="someone holds its lock"), slow.writing():
+            pass
+        other.execute("ROLLBACK")
+    with slow.writing() as writer:
+        writer.execute("DELETE FROM t WHERE a = 1")
+
+
+def test_two_writers_lose_no_update(path: Path) -> None:
+    database = SqliteDatabase(path)
+
+    def add() -> None:
+        for _ in range(50):
+            with database.writing() as writer:
+                ((seen,),) = writer.execute("SELECT b FROM t WHERE a = 0")
+                writer.execute("UPDATE t SET b = ? WHERE a = 0", (str(int(seen) + 1),))
+
+    with database.writing() as writer:
+        writer.execute("UPDATE t SET b = '0' WHERE a = 0")
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert database.fetch("SELECT b FROM t WHERE a = 0", ()) == [("200",)]
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "postgresql://h/d"])
+def test_a_url_names_a_file(url: str) -> None:
+    with pytest.raises(ConfigFault, match="must name a file"):
+        sqlite_path(url)
+
+
+def test_what_sqlite_says_is_said_in_our_words() -> None:
+    said = str(translate(sqlite3.OperationalError("database is locked"), "/srv/q.db"))
+    assert said == "/srv/q.db: The backend is locked by someone else: someone holds its lock (database is locked)"
+    assert type(translate(sqlite3.OperationalError("something new"), "x")) is BackendFault
+
+
+@pytest.mark.parametrize(("table", "rowid"), [("t", True), ("v", False), ("w", False), ("none", False)])
+def test_which_tables_have_a_rowid(path: Path, table: str, rowid: bool) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE w (a TEXT PRIMARY KEY) WITHOUT ROWID")
+    assert SqliteDatabase(path).has_rowid(table) is rowid
+
+
+@pytest.mark.parametrize(
+    ("ddl", "served"),
+    [
+        ("CREATE INDEX i ON t (b, a)", True),
+        ("CREATE INDEX i ON t (b, a) WHERE a > 5", False),
+        ("CREATE INDEX i ON t (a, b)", False),
+        ("CREATE INDEX i ON t (lower(b), a)", False),
+    ],
+)
+def test_which_index_serves(path: Path, ddl: str, served: bool) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(ddl)
+    assert SqliteDatabase(path).has_index("t", ("b", "a")) is served
+
+

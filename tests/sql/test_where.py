@@ -1,0 +1,79 @@
+"""A filter as SQL finds in a real SQLite database what `Filter.matches` finds among the items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.core.backend import PageRequest
+from console.core.item import Condition, ItemKey
+from console.core.query import COMPARISONS, Field, Filter, Glob, Op, Term
+from console.testing import ALL, NOON, World
+from tests.plugins.sqlite_queue import queue_files as files
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(lambda: files.async_harness(tmp_path_factory.mktemp("where") / "queue.db"))
+    yield made
+    made.backend.close()
+
+
+letters = st.text(st.sampled_from("aeiLRT_%*?[]x^-é É'\"\\5"), max_size=4)
+some = letters.filter(bool)
+globs = st.tuples(letters, st.lists(some, max_size=1), letters).map(lambda p: Glob((p[0], *p[1], p[2])))
+ages = st.sampled_from([-4000, -1, 0, 1e-6, 1, 300, 360, 3600, 86400]).map(lambda s: timedelta(seconds=s))
+TEXTUAL = st.sampled_from([Field.TYPE, Field.STATUS, Field.ERROR])
+
+
+def several(values: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...]]:
+    return st.lists(values, min_size=1, max_size=2).map(tuple)
+
+
+terms = st.one_of(
+    st.builds(Term, TEXTUAL, st.just(Op.EQUALS), several(st.one_of(letters, globs)), st.booleans()),
+    st.builds(Term, st.one_of(TEXTUAL, st.just(Field.TEXT)), st.just(Op.CONTAINS), several(some), st.booleans()),
+    st.builds(Term, st.just(Field.ATTEMPTS), st.sampled_from(list(COMPARISONS)), st.tuples(st.integers(-5, 6)), st.booleans()),
+    st.builds(Term, st.just(Field.ATTEMPTS), st.just(Op.EQUALS), several(st.integers(-5, 6)), st.booleans()),
+    st.builds(Term, st.sampled_from([Field.CREATED, Field.UPDATED, Field.NEXT]), st.sampled_from(list(COMPARISONS)),
+              st.tuples(st.one_of(ages, ages.map(lambda age: NOON - age))), st.booleans()),
+    st.builds(Term, st.just(Field.RECOVERABLE), st.just(Op.EQUALS), several(st.booleans()), st.booleans()),
+    st.builds(Term, st.just(Field.CONDITION), st.just(Op.EQUALS), several(st.sampled_from(Condition)), st.booleans()),
+)
+filters = st.lists(terms, min_size=1, max_size=3).map(lambda some: Filter(tuple(some)))
+
+
+@given(asked=filters)
+def test_a_filter_in_sql_is_the_filter(world: World, asked: Filter) -> None:
+    found = {item.key for item in world.backend.page(PageRequest(asked, NOON, limit=1000)).items}
+    assert found == {item.key for item in world.fitting(asked)}, str(asked)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "key:queue/{0}", "key:{0}", "key:{0}*", "key:*{0}", "key~{0}", "key:queue/*", "-key:{0}",
+        "key:other/{0}", "key:{0}/x", "key:none,{0}",
+    ],
+)
+def test_keys_are_found_as_they_are_written(world: World, text: str) -> None:
+    plain = next(item.key.id for item in world.items if item.key.id.isdecimal())
+    asked = Filter.parse(f"{text.format(plain)} condition:*")
+    found = {item.key for item in world.backend.page(PageRequest(asked, NOON, limit=1000)).items}
+    assert found == {item.key for item in world.fitting(asked)}
+
+
+def test_every_key_is_found_by_what_the_list_shows(world: World) -> None:
+    for item in world.items[::7]:
+        for written in (str(item.key), item.key.id):
+            asked = Filter((Term(Field.KEY, Op.EQUALS, (written,)), *ALL.terms))
+            assert [found.key for found in world.backend.page(PageRequest(asked, NOON)).items] == [item.key]
+
+
+@pytest.mark.parametrize("parts", [(), ("a", "b"), ("",), ("\ud800",), ("x", "y", "z")])
+def test_a_key_of_another_shape_finds_nothing(world: World, parts: tuple[str, ...]) -> None:
+    assert world.backend.items([ItemKey("queue", parts)], NOON) == {}
