@@ -158,8 +158,8 @@ class House:
 
 
 def _lay(settings: Settings, *, graceful: bool, keeps_book: bool) -> Desk:
-    from console.core.limits import Limits
     from console.core.desk import Desk
+    from console.core.limits import Limits
     from console.process import Signals, SystemClock, whence, who
     from console.registry import open_all
 

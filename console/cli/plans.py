@@ -201,7 +201,7 @@ def conclude(override: Override) -> int:
     if override.state is not OverrideState.FINISHED:
         note(f"go on with: retriage overrides resume {override.op_id}")
         return INTERRUPTED
-    return DONE if set(kind for kind, count in override.counts.items() if count) <= {"changed"} else INTERRUPTED
+    return DONE if {kind for kind, count in override.counts.items() if count} <= {"changed"} else INTERRUPTED
 
 
 def record(override: Override) -> dict[str, Any]:

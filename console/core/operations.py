@@ -178,8 +178,6 @@ class Operations:
     def _require_unaltered(self, plan: Plan) -> None:
         hash = PlanHash()
         for first, last in ((0, plan.changes - 1), (FIRST_BLOCKED, -1)):
-            if first > last:
-                continue
             for rows in self.book.rows(plan.id, first, last):
                 hash.add(rows)
         if hash.seal(plan) != plan.hash:

@@ -23,10 +23,11 @@ from console.sql.layout import Layout
 from console.sql.sqlite import SqliteDatabase, sqlite_path
 from console.sql.statement import Binds, Prepared
 from console.sql.times import IsoText
+from console.sql.values import text
 from plugins import _contract_queue as contract
 from plugins.sqlite_queue import schema
 from plugins.sqlite_queue.requeue import ABILITIES, Requeue
-from plugins.sqlite_queue.rows import AsyncTaskRows, ContractTaskRows, text
+from plugins.sqlite_queue.rows import AsyncTaskRows, ContractTaskRows
 
 ASYNC_POLICY = RetryPolicy(
     max_attempts=4,
@@ -217,12 +218,12 @@ class SqliteQueue(SqlBackend):
     # -- the queue's own loop ----------------------------------------------------------------------
 
     def run(self, handler: Callable[..., object], clock: Clock, stop: Stop, log: Callable[[str], None]) -> int:
-        from plugins.sqlite_queue.engine import AsyncTaskQueue, ContractQueue, Queue, work
+        from plugins.sqlite_queue.engine import AsyncTaskQueue, ContractQueue
 
         self._layout()
-        queue: Queue
+        queue: contract.Queue
         if self.dialect == "async_tasks":
             queue = AsyncTaskQueue(self.database, self.policy, clock, self.time)
         else:
             queue = ContractQueue(self.database, self.policy, clock)
-        return work(queue, handler, clock, stop, log)
+        return contract.work(queue, handler, clock, stop, log)

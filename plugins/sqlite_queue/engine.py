@@ -11,43 +11,22 @@ import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from console.core.faults import BackendBusy
 from console.core.policy import RetryPolicy
-from console.core.ports import Clock, Stop
+from console.core.ports import Clock
 from console.sql.database import Row, Writer
 from console.sql.sqlite import SqliteDatabase
 from console.sql.times import IsoText
+from console.sql.values import whole_number
 from plugins import _contract_queue as contract
-from plugins.sqlite_queue.rows import whole_number
+from plugins._contract_queue import Claimed
 
 T = TypeVar("T")
 
-ERROR_CODE = "ERR_HANDLER"
 _PATIENCE = 60
 """How often a busy database is asked again before a worker gives up: minutes, not seconds."""
-
-
-class Claimed(NamedTuple):
-    """A task this worker holds, with the authoritative counter as the claim left it."""
-
-    id: str
-    type: str
-    payload: Mapping[str, Any]
-    attempts: int
-
-
-class Queue(Protocol):
-    """What the worker loop needs of either queue."""
-
-    def claim(self) -> Claimed | None: ...
-
-    def complete(self, task: Claimed, result: object = None) -> bool: ...
-
-    def fail(self, task: Claimed, error: str) -> bool: ...
-
-    def reclaim(self) -> int: ...
 
 
 class _Queue:
@@ -294,36 +273,3 @@ def with_eta(schedule: Any, eta: str | None) -> str:
         parsed = {}
     fields = parsed if isinstance(parsed, dict) else {}
     return json.dumps({**fields, "eta": eta})
-
-
-Handler = Callable[[str, Mapping[str, Any]], object]
-
-
-def work(
-    queue: Queue, handler: Handler, clock: Clock, stop: Stop, log: Callable[[str], None], *, idle: float = 0.5
-) -> int:
-    """Claim and handle tasks until stopped. A handler that raises is a failed attempt, never the loop's end."""
-    executions = 0
-    while not stop.requested:
-        if reclaimed := queue.reclaim():
-            log(f"reclaimed {reclaimed} abandoned tasks")
-        task = queue.claim()
-        if task is None:
-            clock.sleep(idle)
-            continue
-        executions += 1
-        _execute(queue, handler, task, log)
-    return executions
-
-
-def _execute(queue: Queue, handler: Handler, task: Claimed, log: Callable[[str], None]) -> None:
-    try:
-        result = handler(task.type, task.payload)
-    except Exception as error:  # noqa: BLE001  whatever a handler raises is the task's failure, recorded as such
-        message = str(error) or type(error).__name__
-        code = getattr(error, "code", None)
-        queue.fail(task, f"{code if isinstance(code, str) else ERROR_CODE}: {message}")
-        log(f"task {task.id} attempt {task.attempts} failed: {message}")
-    else:
-        queue.complete(task, result)
-        log(f"task {task.id} attempt {task.attempts} done")

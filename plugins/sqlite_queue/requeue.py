@@ -14,23 +14,24 @@ from console.core.backend import (
     Budget,
     Change,
     Draft,
-    Flag,
     Image,
     Order,
     UndoKind,
     image_text,
 )
-from console.core.item import Condition, ItemKey, Verdict
-from console.core.policy import Facts, RetryPolicy, judge, limit_of
+from console.core.item import Condition, ItemKey
+from console.core.policy import RetryPolicy, judge
 from console.core.signature import signature_of
 from console.sql.database import Row
 from console.sql.guarded import Target
 from console.sql.layout import Expression
 from console.sql.statement import is_unicode
 from console.sql.times import IsoText
+from console.sql.values import text
+from plugins._contract_queue import STRANGE, decide
 from plugins.sqlite_queue import schema
 from plugins.sqlite_queue.engine import with_eta
-from plugins.sqlite_queue.rows import AsyncTaskRows, ContractTaskRows, text
+from plugins.sqlite_queue.rows import AsyncTaskRows, ContractTaskRows
 
 ABILITIES = Abilities(
     actions=frozenset({Action.REQUEUE, Action.UNDO}),
@@ -43,51 +44,11 @@ ABILITIES = Abilities(
 ASYNC_TARGET = Target("async_tasks", "task_id", ("status", "attempts", "next_run_at", "updated_at"))
 TASKS_TARGET = Target("tasks", "id", ("status", "attempts", "eta", "schedule", "updated_at"))
 
-_BLOCKED = {
-    Condition.WAITING: "has not failed: it waits for its first run",
-    Condition.RUNNING: "is running within its limit",
-    Condition.DONE: "is done",
-    Condition.CANCELLED: "was cancelled",
-    Condition.UNKNOWN: "has a native status this plugin has no rule for",
-}
-_STRANGE = "holds a value that is not text, so a write could not be guarded"
-_ONE_MORE = "budget keep: exactly one more execution, a further failure is terminal at once"
-_OLD_WORKER = "was still running when its limit passed: the old worker may be alive"
-
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.~-]*").fullmatch
 _ALIKE = 10_000
 """So many different verdicts are remembered while one batch is drafted."""
 _Judged = tuple[Condition, str | None, str | None, str | None]
 _new = tuple.__new__
-
-
-def decide(
-    facts: Facts, verdict: Verdict, order: Order, policy: RetryPolicy, now: datetime
-) -> tuple[str | None, str | None]:
-    """Why an item is blocked, if it is, and what to be warned of otherwise."""
-    if blocked := _BLOCKED.get(verdict.condition):
-        return blocked, None
-    limit = limit_of(facts, policy)
-    used_up = limit is not None and facts.attempts >= limit
-    keeps = order.budget is Budget.KEEP
-    match verdict.condition:
-        case Condition.RETRYING:
-            return _pull_forward(facts, keeps, now), None
-        case Condition.STUCK if used_up and keeps:
-            return f"{facts.attempts} of {limit} attempts used; use budget fresh", None
-        case Condition.STUCK:
-            return None, _OLD_WORKER
-    if verdict.recoverable is False and Flag.ALLOW_UNRECOVERABLE not in order.flags:
-        return "its error is not recoverable; allow it with --allow-unrecoverable", None
-    return None, _ONE_MORE if used_up and keeps else None
-
-
-def _pull_forward(facts: Facts, keeps: bool, now: datetime) -> str | None:
-    if not keeps:
-        return "is being retried: it can only be pulled forward, with budget keep"
-    if facts.due_at is not None and facts.due_at <= now:
-        return "is already due: its own queue takes it next"
-    return None
 
 
 class Requeue:
@@ -130,7 +91,7 @@ class Requeue:
             key = f"{prefix}{id}" if type(id) is str and _PLAIN_ID(id) else str(ItemKey(self._backend, (text(id),)))
             before = _storable(id, image_of(native, row[end]))
             if before is None:
-                drafts.append(Draft(key, "", "null", condition, None, _STRANGE))
+                drafts.append(Draft(key, "", "null", condition, None, STRANGE))
                 continue
             unit = "" if row[0] is None else str(row[0])
             drafts.append(_new(Draft, (key, unit, before, condition, signature, blocked, warning)))

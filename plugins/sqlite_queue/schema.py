@@ -16,7 +16,8 @@ from console.sql.layout import Expression, Layout, Predicate, Residual, Roles, S
 from console.sql.statement import Binds
 from console.sql.times import IsoText, in_bytes
 from console.sql.where import Where
-from plugins.sqlite_queue.rows import LONGEST_TIMEOUT, AsyncTaskRows, ContractTaskRows
+from plugins._contract_queue import LONGEST_TIMEOUT
+from plugins.sqlite_queue.rows import AsyncTaskRows, ContractTaskRows
 
 ASYNC_TASKS_DDL = """
 CREATE TABLE async_tasks (

@@ -13,8 +13,9 @@ import pytest
 from console.core.item import Condition, Item, ItemKey
 from console.core.text import instant
 from console.testing import FrozenClock
+from plugins._contract_queue import Claimed
 from plugins.sqlite_queue import SqliteQueue
-from plugins.sqlite_queue.engine import AsyncTaskQueue, Claimed
+from plugins.sqlite_queue.engine import AsyncTaskQueue
 from plugins.sqlite_queue.schema import ASYNC_TASKS_DDL
 from tests.plugins.sqlite_queue import queue_files as files
 

@@ -14,8 +14,9 @@ import pytest
 
 from console.core.item import Condition, ItemKey
 from console.testing import FrozenClock
+from plugins._contract_queue import Claimed
 from plugins.sqlite_queue import SqliteQueue
-from plugins.sqlite_queue.engine import Claimed, ContractQueue
+from plugins.sqlite_queue.engine import ContractQueue
 from plugins.sqlite_queue.schema import TASKS_DDL
 from tests.plugins.sqlite_queue import queue_files as files
 
@@ -130,6 +131,8 @@ def test_no_double_reschedule(path: Path, queue: ContractQueue, clock: FrozenClo
     clock.tick(timedelta(minutes=2))
     claimed(queue)
     assert not queue.fail(task, "ERR: of an older execution")
+    assert not queue.complete(task)
+    assert query(path, "SELECT status, attempts FROM tasks") == [("RUNNING", 2)]
 
 
 def test_no_eta_is_due_now_and_first(queue: ContractQueue, clock: FrozenClock) -> None:
