@@ -1,0 +1,262 @@
+"""The contract over a partition store: state in SQLite, raw runs on disk or in S3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from console.core.backend import (
+    Action,
+    Authority,
+    Change,
+    Draft,
+    Finding,
+    Image,
+    Order,
+    Outcome,
+    Severity,
+)
+from console.core.faults import ConfigFault, NoSuchItem, ReadOnlyRefused, Unreachable
+from console.core.item import Attempt, Detail, ItemKey
+from console.core.policy import FixedDelays, PolicyOverride, RetryPolicy, schedule_ahead
+from console.core.ports import Clock, Stop
+from console.core.query import Filter, Sort
+from console.core.text import DETAIL_LIMIT
+from console.sql.backend import SqlBackend, clock_finding, require_columns
+from console.sql.checks import privilege_findings
+from console.sql.layout import Layout
+from console.sql.opening import open_database
+from console.sql.reader import Reader
+from console.sql.sqlite import SqliteDatabase
+from console.sql.times import IsoText
+from console.sql.values import text
+from plugins.partition_store import schema
+from plugins.partition_store.actions import ABILITIES, Rails
+from plugins.partition_store.rows import Native, PartitionRows
+from plugins.partition_store.sink import Partition, RawSink, open_sink, runs
+from plugins.partition_store.writing import SAME_KEY, Desk, control_row
+
+POLICY = RetryPolicy(backoff=FixedDelays((timedelta(minutes=5), timedelta(minutes=30), timedelta(hours=2))))
+"""The seed's recommended backoff; how many attempts and how old is the operator's to say."""
+
+
+class Range(BaseModel):
+    """The days each known series is expected to have."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    start: date
+    end: date | None = None
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Range:
+        last = self.end or date.today()  # noqa: DTZ011  a day more or less does not matter here
+        if not timedelta(0) <= last - self.start <= schema.LONGEST_RANGE:
+            raise ValueError(f"it spans {(last - self.start).days} days; 0 to {schema.LONGEST_RANGE.days} fit")
+        return self
+
+
+class Options(BaseModel):
+    """The config keys of this plugin, beside `plugin` and `policy`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str
+    raw_sink: str
+    range: Range | None = None
+    validator: bool = False
+    """The validator is `retriage run` on this backend, so a request in the control table is picked up."""
+    handler: str | None = None
+    s3: dict[str, Any] = Field(default_factory=dict)
+    """Passed to the S3 client: endpoint, region, client_options. Credentials come from the environment."""
+
+
+class PartitionStore(SqlBackend):
+    """A partition store that belongs to someone else."""
+
+    options = Options
+    abilities = ABILITIES
+
+    @classmethod
+    def open(
+        cls, name: str, options: Options, policy: PolicyOverride, *, read_only: bool, deadline: timedelta
+    ) -> PartitionStore:
+        time = IsoText()
+        database = open_database(options.url, read_only=read_only, deadline=deadline, functions=time.functions)
+        if not isinstance(database, SqliteDatabase):
+            raise ConfigFault("the state of partitions is read from SQLite", where=name, fix="Write sqlite:///PATH.")
+        sink = open_sink(options.raw_sink, deadline, options.s3)
+        return cls(name, options, policy.over(POLICY), database, sink, time, read_only=read_only)
+
+    def __init__(
+        self,
+        name: str,
+        options: Options,
+        policy: RetryPolicy,
+        database: SqliteDatabase,
+        sink: RawSink,
+        time: IsoText,
+        *,
+        read_only: bool,
+    ) -> None:
+        super().__init__(name, "partition_store", f"{database.place} (raw: {sink.place})", database, policy)
+        self.handler = options.handler
+        self.database = database
+        self.sink = sink
+        self.time = time
+        self._expected = None if options.range is None else (options.range.start, options.range.end)
+        self._read_only = read_only
+        self._rows = PartitionRows(name, policy, time)
+        self._rails = Rails(name, policy, time, self._rows, sink, ours=options.validator)
+        self._desk = Desk(database, time)
+        self._sees_control = False
+
+    @property
+    def _reader(self) -> Reader:
+        """Read anew once the control table is there, whoever created it."""
+        if not self._sees_control and self._attached is not None and self._desk.has_control():
+            self._attached = None
+        return super()._reader
+
+    def _layout(self) -> Layout:
+        require_columns(self.database, schema.TABLE, schema.STATE)
+        self._sees_control = self._desk.has_control()
+        return schema.layout(
+            self.name,
+            self.database,
+            self.policy,
+            self.time,
+            self._rows,
+            has_control=self._sees_control,
+            expected=self._expected,
+        )
+
+    # -- check -----------------------------------------------------------------------------------
+
+    def check(self, clock: Clock) -> Sequence[Finding]:
+        self._layout()
+        found = [Finding(Severity.OK, "schema", f"table {schema.TABLE} is as expected"), self._sink_finding()]
+        if self.policy.max_attempts is None:
+            found.append(
+                Finding(
+                    Severity.WARNING,
+                    "policy",
+                    "no max_attempts: a failed partition is never terminal by its attempts",
+                    "Set policy.max_attempts.",
+                )
+            )
+        found += privilege_findings(self.database, [schema.TABLE])
+        found.append(Finding(Severity.OK, "guard", "strong: attempt_count and updated_at change on every attempt"))
+        found.append(clock_finding(self.database, clock))
+        return found
+
+    def _sink_finding(self) -> Finding:
+        try:
+            self.sink.sizes(Partition("retriage", "check", "check", "2000-01-01"))
+        except Unreachable as fault:
+            return Finding(
+                Severity.WARNING, "raw sink", fault.detail, "Retry and reprocess are blocked until it is back."
+            )
+        return Finding(Severity.OK, "raw sink", f"{self.sink.place} answers")
+
+    # -- one partition ---------------------------------------------------------------------------
+
+    def item(self, key: ItemKey, now: datetime) -> Detail:
+        rows = list(self._reader.rows([key], now))
+        if not rows:
+            raise NoSuchItem(str(key))
+        native = Native(*rows[0])
+        item = self._rows.read(rows[0], now)
+        state = self._state(native.partition)
+        error = state.get("error_message")
+        facts = self._rows.facts(native)
+        shown = [(name, _shown(value)) for name, value in state.items()]
+        shown += [
+            (f"control.{name}", _shown(value))
+            for name, value in control_row(self.database, native.partition).items()
+            if name not in schema.KEY
+        ]
+        attempts = (
+            (Attempt(item.attempts, item.updated_at, item.native_status, text(error) or None),) if item.attempts else ()
+        )
+        return Detail(
+            item,
+            text(error) or item.error,
+            attempts,
+            tuple(schedule_ahead(facts, self.policy, item.verdict, now)),
+            tuple(shown),
+            tuple(self._runs(native)),
+        )
+
+    def _state(self, partition: Partition) -> dict[str, Any]:
+        rows = self.database.fetch(
+            f"SELECT {', '.join(schema.STATE)} FROM {schema.TABLE} WHERE {SAME_KEY}",  # noqa: S608  names are ours
+            partition,
+        )
+        return dict(zip(schema.STATE, rows[0], strict=True)) if rows else {}
+
+    def _runs(self, native: Native) -> Iterator[tuple[str, str]]:
+        """The runs in the raw sink, the current one marked, and a current one that does not exist."""
+        current = native.current_run_id
+        try:
+            found = runs(self.sink, native.partition)
+        except Unreachable as fault:
+            yield "raw sink", fault.detail
+            return
+        for run in found:
+            yield f"run {run.run_id}{' (current)' if run.run_id == current else ''}", str(run)
+        if not found:
+            yield "raw sink", native.partition.invalid or "no run of this partition"
+        if current is not None and current not in {run.run_id for run in found}:
+            yield "invariant violation", f"current_run_id is {text(current)[:80]!r}, but there is no such run"
+
+    # -- actions ---------------------------------------------------------------------------------
+
+    def drafts(
+        self, wanted: Sequence[ItemKey] | Filter, sort: Sort, order: Order, now: datetime, stop: Stop
+    ) -> Iterator[Sequence[Draft]]:
+        look = self._rails.look()
+        if isinstance(wanted, Filter):
+            width = len(Native._fields)
+            for batch in self._reader.walk(wanted, sort, None, now, stop, size=500):
+                yield [self._rails.draft(Native(*row[:width]), order, now, look) for row in batch]
+            return
+        rows = [Native(*row) for row in self._reader.rows(wanted, now)]
+        found = {native.partition: native for native in rows}
+        if order.action is Action.BACKFILL:
+            for key in wanted:
+                if len(key.parts) == len(schema.KEY):
+                    partition = Partition(*key.parts)
+                    found.setdefault(partition, _absent(partition))
+        yield [self._rails.draft(native, order, now, look) for native in found.values()]
+
+    def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:  # noqa: ARG002
+        return self._rails.after(change, order, at)
+
+    def swap(self, changes: Sequence[Change], order: Order, authority: Authority) -> Sequence[Outcome]:  # noqa: ARG002
+        return self._desk.swap(changes, authority, self.now())
+
+    def images(self, changes: Sequence[Change]) -> Sequence[Image | None]:
+        return self._desk.images([Partition(*change.keys[0].parts) for change in changes])
+
+    # -- the validator -----------------------------------------------------------------------------
+
+    def run(self, handler: Callable[..., object], clock: Clock, stop: Stop, log: Callable[[str], None]) -> int:
+        from plugins.partition_store.engine import Validator
+
+        if self._read_only:
+            raise ReadOnlyRefused(where=self.place)
+        self._layout()
+        return Validator(self.database, self.sink, clock, handler).work(stop, log)
+
+
+def _absent(partition: Partition) -> Native:
+    empty: dict[str, Any] = dict.fromkeys(Native._fields)
+    return Native(**{**empty, **partition._asdict(), "explicit": 0})
+
+
+def _shown(value: Any) -> str | None:
+    return None if value is None else text(value)[:DETAIL_LIMIT]

@@ -1,0 +1,113 @@
+"""Real folders of task files for tests, written the way their system writes them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from console.core.backend import Change, Order
+from console.core.item import ItemKey
+from console.core.policy import PolicyOverride
+from console.core.ports import Never
+from console.core.query import Sort
+from console.testing import NOON, FrozenClock, Harness, Sample
+from plugins.file_queue import FileQueue
+from plugins.file_queue.backend import Options
+
+OWN = PolicyOverride()
+KEEP = Order()
+STATUSES = ("PENDING", "RUNNING", "SUCCESS", "FAILED", "CANCELLED")
+SUFFIXES = {"PENDING": "task", "RUNNING": "running"}
+
+
+def make(base: Path) -> Path:
+    for name in ("queue", "results"):
+        (base / name).mkdir(parents=True)
+    return base
+
+
+def open_queue(base: Path, *, name: str = "files", policy: PolicyOverride = OWN, read_only: bool = False) -> FileQueue:
+    return FileQueue.open(name, Options(path=str(base)), policy, read_only=read_only, deadline=timedelta(seconds=5))
+
+
+def stored(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def fields(id: str, status: Any = "FAILED", **given: Any) -> dict[str, Any]:
+    return {
+        "id": id, "func_path": "jobs.send", "args": [1], "kwargs": {"x": "é"}, "status": status,
+        "schedule": {"eta": None, "interval": None}, "max_retries": 3, "timeout": None, "attempts": 3,
+        "created_at": (NOON - timedelta(hours=2)).isoformat(), "updated_at": (NOON - timedelta(hours=1)).isoformat(),
+        "last_attempt_at": (NOON - timedelta(hours=1)).isoformat(), **given,
+    }
+
+
+def write_task(base: Path, id: str, status: Any = "FAILED", *, suffix: str | None = None, error: str | None = None, **given: Any) -> Path:
+    path = base / "queue" / f"{id}.{suffix or SUFFIXES.get(status, 'done')}"
+    path.write_text(json.dumps(fields(id, status, **given)))
+    if error is not None:
+        write_result(base, id, status, error)
+    return path
+
+
+def write_result(base: Path, id: str, status: Any, error: str | None) -> None:
+    told = {"task_id": id, "status": status, "result": None, "error": error, "finished_at": None, "attempts": 1, "last_attempt_at": None}
+    (base / "results" / f"{id}.result").write_text(json.dumps(told))
+
+
+def put_samples(base: Path, samples: Sequence[Sample]) -> int:
+    """Ids are file names here, so a slash is bent into something like it."""
+    for sample in samples:
+        id = sample.id.replace("/", "∕")
+        write_task(
+            base, id, sample.status, func_path=sample.type, schedule={"eta": stored(sample.due)},
+            max_retries=sample.max_attempts, timeout=sample.timeout, attempts=sample.attempts,
+            created_at=stored(sample.created), updated_at=stored(sample.updated), last_attempt_at=stored(sample.updated),
+        )
+        if sample.error is not None:
+            write_result(base, id, sample.status, sample.error)
+    return len(samples)
+
+
+def fingerprint(base: Path) -> dict[str, tuple[str, int]]:
+    """Every file and folder with its content and time."""
+    return {
+        str(path.relative_to(base)): (
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else "",
+            path.lstat().st_mtime_ns,
+        )
+        for path in sorted(base.rglob("*"))
+    }
+
+
+def harness(base: Path, policy: PolicyOverride = OWN, *, read_only: bool = False) -> Harness:
+    make(base)
+    return Harness(
+        open_queue(base, policy=policy, read_only=read_only), lambda samples: put_samples(base, samples), STATUSES,
+        FrozenClock(), lambda item: [item.type], lambda: fingerprint(base),
+    )
+
+
+def listing(base: Path) -> list[str]:
+    return sorted(path.name for path in (base / "queue").iterdir())
+
+
+def content(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def plan(backend: FileQueue, *ids: str, order: Order = KEEP, now: datetime = NOON, due: datetime = NOON) -> list[Change]:
+    """What core makes of drafts: changes with their after-images. Blocked ones fail the test."""
+    keys = [ItemKey(backend.name, (id,)) for id in ids]
+    changes = []
+    for batch in backend.drafts(keys, Sort(), order, now, Never()):
+        for draft in batch:
+            assert draft.blocked is None, draft
+            change = Change(draft.unit, (ItemKey.parse(draft.key),), tuple(json.loads(draft.before)), ())
+            changes.append(change._replace(after=backend.after(change, order, now, due)))
+    return changes
