@@ -188,7 +188,10 @@ class Proposer:
         for drafts in batches:
             if self._stop.requested:
                 return
-            left = len(drafts) if limit is None else limit - proposal.selected
+            if limit is None:
+                yield drafts
+                continue
+            left = limit - proposal.selected
             if left <= 0:
                 return
             yield drafts[:left]

@@ -166,8 +166,9 @@ def test_a_prefix_of_two_signatures_is_a_mistake() -> None:
     assert len(list(Listing([both], Filter.parse("signature:*"), NOON))) == 6
 
 
-def test_pages_by_signature_lead_there_and_back() -> None:
-    many = backend("m", *range(3000))
+@pytest.mark.parametrize("common", [{}, {"error": "ERR: cause a of 0"}], ids=["every third", "all"])
+def test_pages_by_signature_lead_there_and_back(common: dict[str, str]) -> None:
+    many = backend("m", *range(1600), **common)
     wanted = signature_of("ERR: cause a of 0")
     request = PageRequest(Filter.parse(f"signature:{wanted}"), NOON, limit=100)
     first = page_of(many, request)

@@ -155,6 +155,22 @@ def test_reasons_are_counted(world: World) -> None:
     assert plan.by_signature == {signature_of("ERR_TIMEOUT: upstream timed out"): 1}
 
 
+def test_a_batch_with_nothing_in_it_does_not_end_the_plan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.queue.put("a")
+    world.queue.put("b")
+    console = world.console()
+    backend = console.backends["queue"]
+    drafts = backend.drafts
+
+    def with_gaps(*arguments: object) -> Iterator[object]:
+        for batch in drafts(*arguments):
+            for draft in batch:
+                yield from ([], [draft])
+
+    monkeypatch.setattr(backend, "drafts", with_gaps)
+    assert console.propose(matching("condition:terminal"), KEEP).changes == 2
+
+
 # -- the frozen rows -------------------------------------------------------------------------------------
 
 

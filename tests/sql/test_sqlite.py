@@ -210,6 +210,13 @@ def test_a_writer_waits_for_its_turn(path: Path) -> None:
         writer.execute("DELETE FROM t WHERE a = 1")
 
 
+def test_a_write_transaction_holds_the_lock_before_its_first_statement(path: Path) -> None:
+    """So that what it reads cannot change before it writes."""
+    other = sqlite3.connect(path, timeout=0)
+    with closing(other), SqliteDatabase(path).writing(), pytest.raises(sqlite3.OperationalError, match="locked"):
+        other.execute("BEGIN IMMEDIATE")
+
+
 def test_two_writers_lose_no_update(path: Path) -> None:
     database = SqliteDatabase(path)
 

@@ -1,0 +1,215 @@
+"""The loop itself: what it takes, in which order, how much, and that it goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.core.backend import Budget, Flag, Order, Requeues, RunsEngine
+from console.core.item import Condition, ItemKey
+from console.core.query import Filter
+from console.testing import Flag as Raised
+from console.testing import FrozenClock
+from plugins.postgres_analyses import PostgresAnalyses
+from plugins.postgres_analyses.engine import RetryLoop
+from tests.plugins.postgres_analyses.operating import operating
+from tests.plugins.postgres_analyses.world import NOW, Table
+
+MINUTE = timedelta(minutes=1)
+
+
+OPEN: list[PostgresAnalyses] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
+class Handler:
+    """Remembers what it was given; fails for the ids it is told to."""
+
+    def __init__(self, *failing: int, error: str = "connection reset") -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.failing = set(failing)
+        self.error = error
+
+    def __call__(self, pipeline: str, analysis: Mapping[str, Any]) -> None:
+        self.calls.append((pipeline, analysis["id"]))
+        if analysis["id"] in self.failing:
+            raise RuntimeError(self.error)
+
+
+def loop(table: Table, handler: Callable[..., object], clock: Any = None) -> tuple[RetryLoop, list[str]]:
+    backend, lines = table.open(), []
+    OPEN.append(backend)
+    made = RetryLoop(
+        backend.database, backend.layout_place(), backend.policy, backend.known.time, clock or FrozenClock(NOW),
+        dict.fromkeys(backend.pipelines, handler), lines.append,
+    )
+    return made, lines
+
+
+def test_the_delays_are_kept_to_the_second_and_the_fourth_execution_is_the_last(table: Table) -> None:
+    clock, handler = FrozenClock(NOW), Handler(1)
+    id = table.failed(processed_at=NOW)
+    made, _ = loop(table, handler, clock)
+    for delay in (60, 300, 900):
+        clock.tick(timedelta(seconds=delay - 1))
+        assert made.cycle(Raised())["vectorization"] == 0
+        clock.tick()
+        assert made.cycle(Raised())["vectorization"] == 1
+    clock.tick(timedelta(days=1))
+    assert made.cycle(Raised()) == {"vectorization": 0, "dp_update": 0, "stuck": 0}
+    row = table.row(id)
+    assert (row["vectorization_status"], row["retry_count"], row["vectorization_error"]) == ("failed", 3, "connection reset")
+    assert (made.statistics.total_retries, made.statistics.failures, made.statistics.success_rate) == (3, 3, 0.0)
+
+
+def test_success_clears_the_error_and_says_when(table: Table) -> None:
+    id = table.failed()
+    made, lines = loop(table, Handler())
+    made.cycle(Raised())
+    row = table.row(id)
+    assert (row["vectorization_status"], row["vectorization_error"]) == ("success", None)
+    assert row["vectorization_completed_at"] == table.stored(NOW)
+    assert lines == [
+        f"Retrying vectorization for analysis {id}", f"Successfully retried vectorization for analysis {id}",
+        "Retry cycle completed: vectorization=1, dp=0, stuck=0",
+    ]
+    assert made.statistics.success_rate == 100.0
+
+
+def test_at_most_ten_per_pipeline_oldest_first(table: Table) -> None:
+    handler = Handler()
+    ids = [
+        table.failed(processed_at=NOW - timedelta(hours=1, minutes=(n * 7) % 25), dp_update_status="failed") for n in range(25)
+    ]
+    made, _ = loop(table, handler)
+    assert made.cycle(Raised()) == {"vectorization": 10, "dp_update": 10, "stuck": 0}
+    oldest = sorted(ids, key=lambda id: table.row(id)["processed_at"])
+    assert [id for pipeline, id in handler.calls if pipeline == "vectorization"] == oldest[:10]
+    assert not {id for pipeline, id in handler.calls if pipeline == "dp_update"} & set(oldest[:10])
+
+
+def test_hopeless_errors_are_skipped_and_never_stand_in_the_way(table: Table) -> None:
+    for _ in range(12):
+        table.failed(vectorization_error="Invalid API key", processed_at=NOW - timedelta(days=1))
+    good, waiting = table.failed(), table.failed(retry_count=1, last_retry_at=NOW - MINUTE)
+    made, lines = loop(table, handler := Handler())
+    made.cycle(Raised())
+    assert handler.calls == [("vectorization", good)]
+    assert sum(line.startswith("Skipping non-recoverable error") for line in lines) == 10
+    table.execute(f"DELETE FROM {'answer_analysis' if table.is_sqlite else 'selfology.answer_analysis'} WHERE id <= 12")
+    made.cycle(Raised())
+    assert f"Skipping analysis {waiting}: need to wait 4.0 more minutes" in lines
+
+
+def test_stuck_ones_are_taken_whatever_their_error_says(table: Table) -> None:
+    old = NOW - timedelta(minutes=11)
+    stuck = table.failed(vectorization_status="pending", vectorization_error="invalid json", processed_at=old)
+    table.failed(vectorization_status="pending", processed_at=NOW - timedelta(minutes=9))
+    table.failed(vectorization_status="pending", processed_at=old, retry_count=3)
+    table.failed(vectorization_status="pending", processed_at=old, retry_count=1, last_retry_at=NOW - MINUTE)
+    made, _ = loop(table, handler := Handler())
+    assert made.cycle(Raised())["stuck"] == 1
+    assert handler.calls == [("vectorization", stuck)]
+    assert table.row(stuck)["retry_count"] == 1
+
+
+def test_a_long_error_is_cut_at_500_characters(table: Table) -> None:
+    id = table.failed()
+    made, _ = loop(table, Handler(id, error="x" * 900))
+    made.cycle(Raised())
+    assert table.row(id)["vectorization_error"] == "x" * 500
+
+
+def test_the_loop_goes_on_when_a_row_or_a_cycle_fails_and_stops_when_told(table: Table) -> None:
+    name = "answer_analysis" if table.is_sqlite else "selfology.answer_analysis"
+    first, second = table.failed(), table.failed()
+    lines: list[str] = []
+    done: list[int] = []
+    stop = Raised()
+
+    def handler(_pipeline: str, analysis: Mapping[str, Any]) -> None:
+        done.append(analysis["id"])
+        if analysis["id"] == first:
+            table.execute(f"ALTER TABLE {name} RENAME TO away")
+
+    class Clock(FrozenClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if self.now() >= NOW + timedelta(seconds=50) and done == [first]:
+                table.execute(f"ALTER TABLE {name.replace('answer_analysis', 'away')} RENAME TO answer_analysis")
+                done.append(0)
+            if second in done:
+                stop.set()
+
+    backend = table.open()
+    assert isinstance(backend, RunsEngine)
+    assert isinstance(backend, Requeues)
+    assert backend.run(handler, Clock(NOW), stop, lines.append) >= 2
+    assert lines[0] == "Starting automatic retry system"
+    assert any(line.startswith("Error retrying") for line in lines)
+    assert table.row(second)["vectorization_status"] == "success"
+    assert lines[-1].startswith("Automatic retry system stopped; ")
+    backend.close()
+
+
+def test_two_loops_never_take_the_same_row(postgres: Table) -> None:
+    for n in range(60):
+        postgres.failed(dp_update_status="failed" if n % 2 else "success")
+    calls: Counter[tuple[str, int]] = Counter()
+    lock = threading.Lock()
+
+    def handler(pipeline: str, analysis: Mapping[str, Any]) -> None:
+        with lock:
+            calls[pipeline, analysis["id"]] += 1
+
+    def work() -> None:
+        made, _ = loop(postgres, handler)
+        for _ in range(4):
+            made.cycle(Raised())
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(calls.values()) == {1}
+    assert len({id for _, id in calls}) == 60  # the pipelines of a row share the time of the last retry
+
+
+def test_a_requeued_analysis_is_taken_by_the_next_cycle_and_ends_by_the_rules(table: Table, tmp_path: Path) -> None:
+    class Real:
+        def now(self) -> datetime:
+            return datetime.now(UTC)
+
+        def sleep(self, seconds: float) -> None:
+            raise AssertionError("one cycle does not wait")
+
+    now = datetime.now(UTC)
+    kept = table.failed(processed_at=now - timedelta(hours=1), retry_count=2, last_retry_at=now - MINUTE)
+    fresh = table.failed(processed_at=now - timedelta(hours=1), retry_count=3, last_retry_at=now - MINUTE)
+    forced = table.failed(processed_at=now - timedelta(hours=1), vectorization_error="malformed", retry_count=3)
+    left = table.failed(processed_at=now - timedelta(hours=1), retry_count=2, last_retry_at=now - MINUTE)
+    with operating(table.open(), tmp_path) as operator:
+        operator.requeue((kept, "vectorization"))
+        operator.requeue((fresh, "vectorization"), order=Order(budget=Budget.FRESH))
+        operator.requeue((forced, "vectorization"), order=Order(flags=frozenset({Flag.ALLOW_UNRECOVERABLE})))
+        made, _ = loop(table, handler := Handler(kept), Real())
+        assert made.cycle(Raised()) == {"vectorization": 2, "dp_update": 0, "stuck": 1}
+        assert {id for _, id in handler.calls} == {kept, fresh, forced}
+        key = ItemKey("analyses", (str(kept), "vectorization"))
+        assert operator.backend.items([key], operator.backend.now())[key].condition is Condition.TERMINAL
+        assert table.row(fresh)["vectorization_status"] == table.row(forced)["vectorization_status"] == "success"
+        assert table.row(left)["vectorization_status"] == "failed"
+        assert operator.backend.counts(Filter.parse("condition:done"), operator.backend.now())

@@ -1,0 +1,225 @@
+"""Handing analyses back: what is written, what is blocked and why, and what a concurrent loop makes of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from console.core.backend import Budget, Flag, Order
+from console.core.faults import AllBlocked, ReadOnlyRefused
+from console.core.query import Filter
+from tests.plugins.postgres_analyses.operating import Operator, operating
+from tests.plugins.postgres_analyses.world import TABLE, Table
+
+FRESH = Order(budget=Budget.FRESH)
+FORCED = Order(flags=frozenset({Flag.ALLOW_UNRECOVERABLE}))
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+
+
+def ago(span: timedelta) -> datetime:
+    return datetime.now(UTC) - span
+
+
+@pytest.fixture
+def operator(table: Table, tmp_path: Path) -> Iterator[Operator]:
+    with operating(table.open(), tmp_path) as found:
+        yield found
+
+
+def failed(table: Table, **values: Any) -> int:
+    return table.failed(**({"processed_at": ago(HOUR)} | values))
+
+
+def test_keep_clears_the_last_retry_and_nothing_else(table: Table, operator: Operator) -> None:
+    id = failed(table, retry_count=2, last_retry_at=ago(MINUTE))
+    before = table.row(id)
+    override = operator.requeue((id, "vectorization"))
+    assert override.counts == {"changed": 1}
+    assert table.row(id) == before | {"last_retry_at": None}
+
+
+def test_fresh_also_clears_the_counter_and_warns_that_it_is_shared(table: Table, operator: Operator) -> None:
+    id = failed(table, retry_count=3, last_retry_at=ago(MINUTE))
+    before = table.row(id)
+    plan = operator.plan((id, "vectorization"), order=FRESH)
+    assert "the other pipeline of the same row gets the fresh budget too" in plan.warnings
+    operator.apply(plan)
+    assert table.row(id) == before | {"last_retry_at": None, "retry_count": 0}
+
+
+def test_an_error_that_is_not_recoverable_needs_the_flag_and_goes_through_the_stuck_rule(
+    table: Table, operator: Operator
+) -> None:
+    id = failed(table, retry_count=3, vectorization_error="invalid json", last_retry_at=ago(MINUTE))
+    (reason,) = operator.plan((id, "vectorization"), order=FRESH).blocked
+    assert "--allow-unrecoverable" in reason
+    before = table.row(id)
+    operator.requeue((id, "vectorization"), order=FORCED)
+    assert table.row(id) == before | {"vectorization_status": "pending", "retry_count": 0, "last_retry_at": None}
+
+
+BLOCKED: list[tuple[dict[str, Any], Order, str]] = [
+    ({"retry_count": 3}, Order(), "3 of 3 retries used, shared by both pipelines; use budget fresh"),
+    ({"retry_count": None}, Order(), "retry_count is NULL, which its own loop never takes; use budget fresh"),
+    ({"processed_at": None, "last_retry_at": ago(timedelta(0))}, Order(), "processed_at is not set"),
+    ({"processed_at": ago(timedelta(seconds=1))}, Order(), "a requeue would change nothing"),
+    ({"processed_at": ago(timedelta(seconds=1)), "retry_count": 0}, FRESH, "a requeue would change nothing"),
+    ({"retry_count": 1, "last_retry_at": ago(6 * MINUTE)}, Order(), "is already due"),
+    ({"vectorization_error": "malformed", "processed_at": None}, FORCED, "processed_at is not set"),
+    ({"vectorization_error": "malformed", "processed_at": ago(MINUTE)}, FORCED, "the loop's stuck rule takes it only from "),
+    ({"vectorization_status": "pending", "retry_count": 1}, FRESH, "its own loop takes stuck items by itself"),
+    ({"vectorization_status": "pending", "retry_count": 3}, Order(), "3 of 3 retries used"),
+    ({"vectorization_status": "pending", "retry_count": 3, "last_retry_at": ago(MINUTE)}, FRESH, "may still be running"),
+    ({"vectorization_status": "pending", "processed_at": ago(MINUTE)}, FRESH, "has not failed"),
+    ({"vectorization_status": "pending", "retry_count": 1, "processed_at": ago(MINUTE)}, FRESH, "is running within its limit"),
+    ({"vectorization_status": "success"}, FRESH, "is done"),
+    ({"vectorization_status": "skipped"}, FRESH, "is done"),
+    ({"vectorization_status": "odd"}, FRESH, "no rule for"),
+]
+
+
+@pytest.mark.parametrize(("values", "order", "reason"), BLOCKED, ids=range(len(BLOCKED)))
+def test_what_the_loop_would_ignore_is_blocked_with_the_reason(
+    table: Table, operator: Operator, values: dict[str, Any], order: Order, reason: str
+) -> None:
+    id = failed(table, **values)
+    plan = operator.plan((id, "vectorization"), order=order)
+    assert (plan.changes, len(plan.blocked)) == (0, 1)
+    assert reason in next(iter(plan.blocked))
+    with pytest.raises(AllBlocked):
+        operator.apply(plan)
+
+
+def test_stuck_with_a_used_up_counter_is_handed_back_fresh(table: Table, operator: Operator) -> None:
+    id = failed(table, vectorization_status="pending", retry_count=3, last_retry_at=ago(HOUR))
+    operator.requeue((id, "vectorization"), order=FRESH)
+    row = table.row(id)
+    assert (row["vectorization_status"], row["retry_count"], row["last_retry_at"]) == ("pending", 0, None)
+
+
+def test_both_pipelines_of_a_row_are_one_write(table: Table, operator: Operator) -> None:
+    id = failed(
+        table, retry_count=3, last_retry_at=ago(MINUTE), dp_update_status="failed", dp_update_error="unauthorized"
+    )
+    order = Order(budget=Budget.FRESH, flags=FORCED.flags)
+    for sort in ("type:vectorization,dp_update", "updated<1d"):
+        plan = operator.plan(Filter.parse(sort), order=order)
+        assert plan.changes == 2
+    override = operator.apply(plan)
+    assert override.counts == {"changed": 2}
+    row = table.row(id)
+    assert (row["vectorization_status"], row["dp_update_status"], row["retry_count"]) == ("failed", "pending", 0)
+
+
+def test_a_plan_says_how_long_the_loop_will_need(table: Table, operator: Operator) -> None:
+    for _ in range(25):
+        failed(table, retry_count=1, last_retry_at=ago(MINUTE))
+    warnings = operator.plan(Filter.parse("condition:retrying")).warnings
+    pace = "its own loop takes 10 per pipeline every 1m: taken within"
+    assert warnings == {f"{pace} 2m": 10, f"{pace} 5m": 5}
+
+
+def test_a_requeue_the_loop_takes_later_says_when(table: Table, operator: Operator) -> None:
+    id = failed(table, retry_count=2, processed_at=ago(10 * MINUTE), last_retry_at=ago(MINUTE))
+    assert operator.plan((id, "vectorization")).warnings == {"its own loop waits until 15m after processed_at": 1}
+
+
+def test_what_a_loop_changed_between_plan_and_apply_is_conflicted_and_untouched(table: Table, operator: Operator) -> None:
+    ids = [failed(table, retry_count=1, last_retry_at=ago(MINUTE)) for _ in range(10)]
+    plan = operator.plan(Filter.parse("condition:retrying"))
+    table.set(ids[0], vectorization_status="pending", retry_count=2, last_retry_at=ago(timedelta(0)))
+    table.set(ids[1], dp_update_status="failed")
+    table.set(ids[2], last_retry_at=None)
+    table.execute(f"DELETE FROM {'answer_analysis' if table.is_sqlite else TABLE} WHERE id = {ids[3]}")
+    changed = [table.row(id) for id in ids[:3]]
+    override = operator.apply(plan)
+    assert override.counts == {"changed": 6, "conflicted": 4}
+    assert [table.row(id) for id in ids[:3]] == changed
+    details = {detail for kind, detail in operator.outcomes(override) if kind == "conflicted"}
+    assert {"no longer there", "dp_update_status is now failed, was success"} <= details
+
+
+def test_undo_restores_exactly_what_was_there(table: Table, operator: Operator) -> None:
+    ids = [failed(table, retry_count=3, last_retry_at=ago(n * MINUTE)) for n in range(5)]
+    before = [table.row(id) for id in ids]
+    override = operator.requeue(Filter.parse("condition:terminal"), order=FRESH)
+    table.set(ids[0], retry_count=1)
+    plan = operator.operations.undo(override.op_id)
+    assert (plan.changes, plan.blocked) == (4, {"no longer as the override left it": 1})
+    operator.apply(plan)
+    assert [table.row(id) for id in ids[1:]] == before[1:]
+
+
+def test_a_row_that_refuses_is_failed_alone(table: Table, operator: Operator) -> None:
+    ids = [failed(table, retry_count=3, last_retry_at=ago(MINUTE)) for _ in range(40)]
+    if table.is_sqlite:
+        table.execute(
+            "CREATE TRIGGER no BEFORE UPDATE ON answer_analysis WHEN new.id IN (7, 30) AND new.retry_count = 0"
+            " BEGIN SELECT raise(ABORT, 'not this one'); END"
+        )
+    else:
+        table.execute(
+            "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'"
+            " USING DETAIL = 'secret value'; END $$; CREATE TRIGGER no BEFORE UPDATE ON selfology.answer_analysis"
+            " FOR EACH ROW WHEN (new.id IN (7, 30) AND new.retry_count = 0) EXECUTE FUNCTION no()"
+        )
+    override = operator.requeue(Filter.parse("condition:terminal"), order=FRESH)
+    assert operator.outcomes(override) == Counter({("changed", ""): 38, ("failed", "not this one"): 2})
+    assert [table.row(id)["retry_count"] for id in ids].count(0) == 38
+
+
+def test_a_locked_row_is_conflicted_and_nobody_waits(postgres: Table, tmp_path: Path) -> None:
+    with operating(postgres.open(), tmp_path) as operator, psycopg.connect(postgres.url) as other:
+        ids = [failed(postgres, retry_count=3) for _ in range(5)]
+        plan = operator.plan(Filter.parse("condition:terminal"), order=FRESH)
+        other.execute(f"SELECT 1 FROM {TABLE} WHERE id = %s FOR UPDATE", [ids[2]])
+        override = operator.apply(plan)
+        assert operator.outcomes(override) == Counter(
+            {("changed", ""): 4, ("conflicted", "locked by someone else's transaction"): 1}
+        )
+
+
+def test_rows_that_moved_without_changing_are_found_again(postgres: Table, tmp_path: Path) -> None:
+    with operating(postgres.open(), tmp_path) as operator:
+        for _ in range(20):
+            failed(postgres, retry_count=3)
+        plan = operator.plan(Filter.parse("condition:terminal"), order=FRESH)
+        postgres.execute(f"UPDATE {TABLE} SET user_answer_id = 5")
+        postgres.execute(f"VACUUM FULL {TABLE}")
+        assert operator.apply(plan).counts == {"changed": 20}
+
+
+def test_two_consoles_win_each_row_once(postgres: Table, tmp_path: Path) -> None:
+    for _ in range(300):
+        failed(postgres, retry_count=3)
+    won: Counter[str] = Counter()
+
+    def console(folder: Path) -> None:
+        folder.mkdir()
+        with operating(postgres.open(), folder) as operator:
+            plan = operator.plan(Filter.parse("condition:terminal"), order=FRESH)
+            ready.wait()
+            won.update(operator.apply(plan).counts)
+
+    ready = threading.Barrier(2)
+    threads = [threading.Thread(target=console, args=(tmp_path / str(n),)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert won == {"changed": 300, "conflicted": 300}
+
+
+def test_a_read_only_backend_refuses_to_write(table: Table) -> None:
+    failed(table, retry_count=3)
+    backend = table.open(read_only=True)
+    with pytest.raises(ReadOnlyRefused):
+        backend.database.writing().__enter__()
+    backend.close()

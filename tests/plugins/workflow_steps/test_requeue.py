@@ -1,0 +1,202 @@
+"""Resetting steps: one transaction with the transitions, waking tasks, what is blocked, and undoing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from console.core.backend import Budget, Flag, Order
+from console.core.item import Condition, ItemKey
+from console.core.query import Filter
+from console.testing import Flag as Raised
+from plugins.workflow_steps.engine import Orchestrator
+from tests.plugins.postgres_analyses.operating import Operator, RealClock, operating
+from tests.plugins.workflow_steps.world import Workflow, postgres_workflow
+
+FRESH = Order(budget=Budget.FRESH)
+WAKE = Order(budget=Budget.FRESH, flags=frozenset({Flag.WAKE_TASK}))
+
+
+@pytest.fixture
+def operator(workflow: Workflow, tmp_path: Path) -> Iterator[Operator]:
+    with operating(workflow.open(), tmp_path) as found:
+        yield found
+
+
+def ago(**span: float) -> datetime:
+    return datetime.now(UTC) - timedelta(**span)
+
+
+def test_a_reset_is_the_systems_own_in_one_transaction(workflow: Workflow, operator: Operator) -> None:
+    id = workflow.step(in_process=True, processed=True, processed_at=ago(hours=1), backoff_request_seconds=30, results={"error": "x"})
+    before = workflow.row(id)
+    assert operator.requeue(id, order=FRESH).counts == {"changed": 1}
+    row = workflow.row(id)
+    assert row == before | {
+        "attempts": 0, "in_process": False, "processed": False, "processed_at": None, "backoff_request_seconds": None
+    }
+    assert workflow.moves("workflow_step", id) == [(None, "error", 1, False), ("error", "pending", 2, True)]
+    told = workflow.told("workflow_step", id)
+    assert (told["by"], told["reason"], told["action"]) == ("ann (says Ann A.)", "disk is back", "requeue")
+
+
+def test_keep_leaves_the_counter_and_needs_an_eligible_step(workflow: Workflow, operator: Operator) -> None:
+    left, spent = workflow.step(attempts=2), workflow.step(attempts=3)
+    plan = operator.plan(left, spent)
+    assert plan.changes == 1
+    assert next(iter(plan.blocked)).startswith("3 of 3 attempts used: its own orchestrator would not take it; use budget fresh")
+    operator.apply(plan)
+    assert workflow.row(left)["attempts"] == 2
+
+
+@pytest.mark.parametrize("state", ["pending", "in_progress", "waiting_for_retry", "complete", "cancelled", "resolved_manually", "odd"])
+def test_only_a_step_in_error_can_be_reset(workflow: Workflow, operator: Operator, state: str) -> None:
+    plan = operator.plan(workflow.step(state, attempts=1), order=FRESH)
+    assert (plan.changes, len(plan.blocked)) == (0, 1)
+
+
+TASKS: list[tuple[str, datetime, str | None, bool]] = [
+    ("pending", ago(days=3), None, False),
+    ("waiting_for_dependencies", ago(minutes=59), None, False),
+    ("waiting_for_dependencies", ago(minutes=61), "for over 60m", True),
+    ("waiting_for_retry", ago(minutes=29), None, False),
+    ("waiting_for_retry", ago(minutes=31), "for over 30m", True),
+    ("blocked_by_failures", ago(minutes=1), "its task is blocked_by_failures", True),
+    ("error", ago(minutes=1), "its task is error", True),
+    ("steps_in_process", ago(minutes=1), "its task is steps_in_process", False),
+    ("complete", ago(minutes=1), "its task is complete", False),
+    ("cancelled", ago(minutes=1), "its task is cancelled", False),
+    ("resolved_manually", ago(minutes=1), "its task is resolved_manually", False),
+]
+
+
+@pytest.mark.parametrize(("state", "since", "reason", "can_be_woken"), TASKS, ids=range(len(TASKS)))
+def test_the_plan_knows_which_tasks_the_orchestrator_looks_at(
+    workflow: Workflow, operator: Operator, state: str, since: datetime, reason: str | None, can_be_woken: bool
+) -> None:
+    id = workflow.step(task=workflow.task(state, since))
+    plan = operator.plan(id, order=FRESH)
+    assert plan.changes == (reason is None)
+    if reason is not None:
+        said = next(iter(plan.blocked)).replace("1h", "60m")
+        assert reason in said
+        assert ("--wake-task" in said) is can_be_woken
+        assert operator.plan(id, order=WAKE).changes == can_be_woken
+
+
+def test_steps_of_a_woken_task_are_one_write(workflow: Workflow, operator: Operator) -> None:
+    task = workflow.task("blocked_by_failures", ago(hours=1))
+    other = workflow.task("pending")
+    ids = [workflow.step(task=task), workflow.step(task=other), workflow.step(task=task)]
+    plan = operator.plan(Filter.parse("condition:terminal"), order=WAKE)
+    assert plan.changes == 3
+    assert plan.warnings == {"its task is woken: a transition to waiting_for_retry is added": 2}
+    override = operator.apply(plan)
+    assert override.counts == {"changed": 3}
+    assert workflow.moves("task", task) == [
+        (None, "blocked_by_failures", 1, False), ("blocked_by_failures", "waiting_for_retry", 2, True)
+    ]
+    assert len(workflow.moves("task", other)) == 1
+    assert all(workflow.row(id)["attempts"] == 0 for id in ids)
+    assert workflow.told("task", task)["operation"] == override.op_id
+
+
+def test_one_changed_step_keeps_its_whole_unit_as_it_is(workflow: Workflow, operator: Operator) -> None:
+    task = workflow.task("error", ago(hours=1))
+    ids = [workflow.step(task=task) for _ in range(2)]
+    plan = operator.plan(*ids, order=WAKE)
+    workflow.move("workflow_step", ids[0], "resolved_manually")
+    override = operator.apply(plan)
+    assert override.counts == {"conflicted": 2}
+    assert len(workflow.moves("task", task)) == len(workflow.moves("workflow_step", ids[1])) == 1
+    ((_, detail),) = operator.outcomes(override)
+    assert detail == "state is now resolved_manually, was error"
+
+
+def test_parents_that_are_not_complete_are_a_warning(workflow: Workflow, operator: Operator) -> None:
+    id = workflow.step()
+    workflow.edge(workflow.step("error", name="reserve"), id)
+    assert operator.plan(id, order=FRESH).warnings == {"would wait for reserve": 1}
+
+
+def test_undo_is_a_compensating_transition(workflow: Workflow, operator: Operator) -> None:
+    task = workflow.task("blocked_by_failures", ago(hours=1))
+    id = workflow.step(task=task, backoff_request_seconds=30)
+    before = workflow.row(id)
+    override = operator.requeue(id, order=WAKE)
+    plan = operator.operations.undo(override.op_id)
+    assert operator.apply(plan).counts == {"changed": 1}
+    assert workflow.row(id) == before
+    assert workflow.moves("workflow_step", id)[-1] == ("pending", "error", 3, True)
+    assert workflow.moves("task", task)[-1] == ("waiting_for_retry", "blocked_by_failures", 3, True)
+    assert workflow.told("workflow_step", id)["action"] == "undo"
+
+
+def test_a_unit_that_is_refused_is_failed_alone(workflow: Workflow, operator: Operator) -> None:
+    ids = [workflow.step() for _ in range(20)]
+    if workflow.is_sqlite:
+        workflow.run(
+            f"CREATE TRIGGER no BEFORE UPDATE ON workflow_steps WHEN new.workflow_step_uuid = '{ids[7]}'"
+            " BEGIN SELECT raise(ABORT, 'not this one'); END", [],
+        )
+    else:
+        workflow.run(
+            "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not this one'; END $$", []
+        )
+        workflow.run(
+            "CREATE TRIGGER no BEFORE UPDATE ON tasker.workflow_steps FOR EACH ROW"
+            f" WHEN (new.workflow_step_uuid = '{ids[7]}') EXECUTE FUNCTION no()", [],
+        )
+    override = operator.requeue(Filter.parse("condition:terminal"), order=FRESH)
+    assert override.counts == {"changed": 19, "failed": 1}
+    assert len(workflow.moves("workflow_step", ids[7])) == 1
+
+
+def test_a_locked_step_is_conflicted(tmp_path: Path) -> None:
+    import psycopg
+
+    with postgres_workflow() as workflow, operating(workflow.open(), tmp_path) as operator:
+        ids = [workflow.step() for _ in range(3)]
+        plan = operator.plan(*ids, order=FRESH)
+        with psycopg.connect(workflow.url) as other:
+            other.execute("SELECT 1 FROM tasker.workflow_steps WHERE workflow_step_uuid = %s FOR UPDATE", [ids[1]])
+            override = operator.apply(plan)
+        assert operator.outcomes(override)["conflicted", "locked by someone else's transaction"] == 1
+        assert override.counts == {"changed": 2, "conflicted": 1}
+
+
+# --- the orchestrator -----------------------------------------------------------------------------------
+
+
+def test_a_reset_step_is_run_by_the_orchestrator_and_one_it_would_ignore_is_not(workflow: Workflow, operator: Operator) -> None:
+    task = workflow.task("blocked_by_failures", ago(minutes=1))
+    parent, child = workflow.step(task=task, name="reserve"), workflow.step("pending", task=task, attempts=0)
+    workflow.edge(parent, child)
+    ran: list[str] = []
+
+    def handler(name: str, _step: Any) -> None:
+        ran.append(name)
+
+    loop = Orchestrator(operator.backend, handler, RealClock(), lambda _: None)
+    assert loop.cycle(Raised()) == 0
+    operator.requeue(parent, order=WAKE)
+    assert [loop.cycle(Raised()), loop.cycle(Raised()), ran] == [1, 1, ["reserve", "charge"]]
+    assert workflow.moves("workflow_step", parent)[-1][1] == "complete"
+
+
+def test_a_step_fails_until_its_attempts_are_used_and_its_task_is_blocked(workflow: Workflow, operator: Operator) -> None:
+    task = workflow.task()
+    id = workflow.step("pending", task=task, attempts=None, max_attempts=1)
+
+    def handler(_name: str, _step: Any) -> None:
+        raise RuntimeError("card declined")
+
+    assert Orchestrator(operator.backend, handler, RealClock(), lambda _: None).cycle(Raised()) == 1
+    key = ItemKey("steps", (id,))
+    item = operator.backend.items([key], operator.backend.now())[key]
+    assert (item.condition, item.error, item.attempts) == (Condition.TERMINAL, "card declined", 1)
+    assert workflow.moves("task", task)[-1][1] == "blocked_by_failures"
