@@ -1,0 +1,306 @@
+"""The app: modes, theme, keymap, wiring. No logic.
+
+`run_console(desk)` is the whole contract. It returns the exit code; an error of our own is raised after the
+terminal is as it was, so that whoever called can tell it in one line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from threading import Thread
+from typing import Any, ClassVar, Literal
+
+from textual.app import App, SystemCommand
+from textual.binding import BindingType
+from textual.screen import Screen
+from textual.worker import Worker, WorkerState
+
+from console.core.desk import Desk
+from console.core.faults import Fault
+from console.core.item import ItemKey
+from console.core.override import Override, OverrideState
+from console.core.plan import Confirmation, Plan, Selection
+from console.ui import safe, themes
+from console.ui.actions import EVERYWHERE, PLACES, actions_of, bindings_of, checked_keymap
+from console.ui.health import Health, Monitor
+from console.ui.lanes import Lanes, off_loop
+from console.ui.messages import HealthChanged, RunChanged
+from console.ui.runs import Runs
+from console.ui.screens.overview import OverviewScreen
+from console.ui.screens.place import Place
+
+DEADLINE = 5.0
+"""Seconds a backend may take before it is given up on our side, whatever the plugin does."""
+
+
+def run_console(desk: Desk) -> int:
+    """Open the console on a desk until the person leaves; the exit code."""
+    app = Console(desk)
+    try:
+        app.run()
+    finally:
+        app.runs.finish()
+    if app.crash is not None:
+        raise app.crash
+    return app.return_code or 0
+
+
+def late(module: str, name: str) -> Callable[..., Any]:
+    """A screen whose module is loaded when it is first made, or behind the first frame, whichever comes first."""
+    return lambda *args, **more: getattr(import_module(f"console.ui.screens.{module}"), name)(*args, **more)
+
+
+ItemScreen, HelpScreen, RunScreen = late("item", "ItemScreen"), late("help", "HelpScreen"), late("run", "RunScreen")
+PlanScreen, PickScreen, Choice = late("plan", "PlanScreen"), late("pick", "PickScreen"), late("pick", "Choice")
+
+
+def _load_the_rest() -> None:
+    for module in ("failures", "groups", "trail", "help", "run"):
+        import_module(f"console.ui.screens.{module}")
+
+
+class Console(App[None]):
+    """One mode per place, each with its own stack of screens."""
+
+    TITLE = "Retriage"
+    CSS_PATH = "console.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = list(bindings_of(EVERYWHERE))
+    MODES: ClassVar[dict[str, Any]] = {
+        "overview": OverviewScreen,
+        "failures": late("failures", "FailuresScreen"),
+        "groups": late("groups", "GroupsScreen"),
+        "trail": late("trail", "TrailScreen"),
+    }
+    DEFAULT_MODE = "overview"
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(self, desk: Desk, deadline: float = DEADLINE) -> None:
+        super().__init__()
+        self.desk = desk
+        self.crash: Exception | None = None
+        for theme in themes.OURS:
+            self.register_theme(theme)
+        self.theme = themes.chosen(desk.theme, list(self.available_themes))
+        self.set_keymap(checked_keymap(desk.keymap))
+        self.lanes = Lanes(desk.backends, deadline)
+        self.monitor = Monitor(desk, self.lanes, self._health_changed)
+        self.runs = Runs(desk, self._run_changed)
+
+    @property
+    def healths(self) -> Mapping[str, Health]:
+        return self.monitor.healths
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return themes.fallbacks(self.current_theme)
+
+    def on_mount(self) -> None:
+        for watch in self.monitor.watches():
+            self.run_worker(watch, group="monitor", exit_on_error=False)
+        self.call_after_refresh(Thread(target=_load_the_rest, daemon=True).start)
+        self.run_worker(self._offer_resume(), group="resume", exit_on_error=False)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with suppress(ValueError, RuntimeError):  # not in the main thread: a test
+                loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
+
+    def on_unmount(self) -> None:
+        for backend in self.desk.backends:
+            with suppress(Fault):
+                backend.cancel()
+
+    # -- when something goes wrong -----------------------------------------------------------------
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Textual would print the locals, passwords among them; keep the error and go."""
+        if self.crash is None:
+            self.crash = error
+        self._return_code = 1
+        if self._exception is None:
+            self._exception = error
+            self._exception_event.set()
+        self._close_messages_no_wait()
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        error = event.worker.error
+        if event.state is WorkerState.ERROR and isinstance(error, Exception):
+            if isinstance(error, Fault):
+                self.say(str(error), severity="error")
+            else:
+                self._handle_exception(error)
+
+    # -- for the screens ---------------------------------------------------------------------------
+
+    def _health_changed(self, name: str) -> None:
+        if self.is_running and self._screen_stacks.get(self.current_mode):
+            self.screen.post_message(HealthChanged(name))
+
+    def say(self, text: str, severity: Literal["information", "warning", "error"] = "information") -> None:
+        self.notify(safe.line(text, 400), severity=severity, markup=False)
+
+    def copy(self, text: str, what: str) -> None:
+        """To the clipboard of the terminal, as it was stored; what cannot be encoded is replaced."""
+        self._clipboard = text
+        if self._driver is not None:
+            encoded = base64.b64encode(text.encode("utf-8", "surrogateescape" if _was_bytes(text) else "replace"))
+            self._driver.write(f"\x1b]52;c;{encoded.decode()}\a")
+        self.say(f"Copied {what}: {len(text)} characters")
+
+    def show_failures(self, text: str) -> None:
+        """Go to Failures, narrowed by this filter."""
+        self.call_later(self._show_failures, text)
+
+    async def _show_failures(self, text: str) -> None:
+        await self.switch_mode("failures")
+        while not (isinstance(self.screen, Place) and self.screen.PLACE == "failures"):
+            await self.pop_screen()
+        self.screen.narrow(text)
+
+    # -- overrides ---------------------------------------------------------------------------------
+
+    def _run_changed(self) -> None:
+        """From the override's thread."""
+        if self.is_running and self._screen_stacks.get(self.current_mode):
+            self.screen.post_message(RunChanged())
+
+    def run_words(self) -> str:
+        run = self.runs.latest
+        if run is None or run.over:
+            return ""
+        return f"override {run.progress.done / max(run.plan.changes, 1):.0%}" if run.progress else "override"
+
+    def plan(self, selection: Selection) -> None:
+        """Show what a requeue of this would change; carry it out when it is confirmed."""
+        self._plan(PlanScreen(selection))
+
+    def plan_undo(self, op_id: str) -> None:
+        self._plan(PlanScreen(None, undo_of=op_id))
+
+    def _plan(self, screen: Screen[Any]) -> None:
+        if self.runs.running:
+            self.say("An override is running here already: 5 shows it", severity="warning")
+        else:
+            self.push_screen(screen, self._confirmed)
+
+    def _confirmed(self, answer: tuple[Plan, Confirmation] | None) -> None:
+        if answer is not None:
+            for screen in self.screen_stack:
+                if isinstance(screen, Place):
+                    screen.planned()
+            self.runs.carry_out(*answer)
+            self.push_screen(RunScreen())
+
+    def resume(self, override: Override) -> None:
+        if override.state.over:
+            self.say("It is finished: there is nothing to resume")
+        elif self.runs.running:
+            self.say("An override is running here already: 5 shows it", severity="warning")
+        else:
+            self.run_worker(self._resumed(override), group="resume", exit_on_error=False)
+
+    async def _resumed(self, override: Override) -> None:
+        book = self.desk.book
+        assert book is not None
+        plan = await off_loop(lambda: book.plan(override.plan_id))
+        self.runs.resume(plan, override.op_id, sum(override.counts.values()))
+        self.push_screen(RunScreen())
+
+    async def _offer_resume(self) -> None:
+        """What a crash or a lost session left behind is told at the start."""
+        book = self.desk.book
+        if book is None:
+            return
+        unresolved = await off_loop(book.unresolved)
+        stopped = [
+            o
+            for o in await off_loop(lambda: book.overrides(50))
+            if o.state is not OverrideState.FINISHED and not o.owner
+        ]
+        if unresolved or stopped:
+            count = len({intent.op_id for intent in unresolved} | {o.op_id for o in stopped})
+            self.say(f"{count} overrides were not finished: 4 shows them, x resumes one", severity="warning")
+
+    # -- actions -----------------------------------------------------------------------------------
+
+    def action_overview(self) -> None:
+        self.switch_mode("overview")
+
+    def action_failures(self) -> None:
+        self.switch_mode("failures")
+
+    def action_groups(self) -> None:
+        self.switch_mode("groups")
+
+    def action_trail(self) -> None:
+        self.switch_mode("trail")
+
+    def action_run(self) -> None:
+        if self.runs.latest is None:
+            self.say("No override has been started here: r on an item plans one")
+        elif not (isinstance(self.screen, Place) and self.screen.PLACE == "run"):
+            self.push_screen(RunScreen())
+
+    async def action_quit(self) -> None:
+        if not self.runs.running:
+            self.exit()
+            return
+        stay = [
+            Choice("", "Stay"),
+            Choice("quit", "Quit", "the override stops after this chunk; the next start offers to resume it"),
+        ]
+        self.push_screen(PickScreen("An override is running", stay), lambda chosen: self.exit() if chosen else None)
+
+    def action_help(self) -> None:
+        place = self.screen
+        if isinstance(place, Place):
+            refused = {a.id: why for a in actions_of(place.PLACE) if (why := place.refusal(a))}
+            self.push_screen(HelpScreen(place.PLACE, self.desk.keymap, refused))
+
+    def action_read_again(self) -> None:
+        if isinstance(self.screen, Place):
+            self.screen.read_again()
+        self.run_worker(self.monitor.read_again(), group="again", exclusive=True, exit_on_error=False)
+
+    def action_go_to(self) -> None:
+        choices = [Choice(f"place {mode}", PLACES[mode], "place") for mode in self.MODES]
+        choices += [Choice(f"filter backend:{name}", name, "backend") for name in self.desk.names]
+        choices += [Choice(f"filter {text}", name, f"view: {text}") for name, text in self.desk.views.items()]
+        self.push_screen(PickScreen("Go to", choices, free="an item's key, a place, a backend or a view"), self._go)
+
+    def _go(self, chosen: str | None) -> None:
+        kind, _, rest = (chosen or "").partition(" ")
+        if kind == "place":
+            self.switch_mode(rest)
+        elif kind == "filter":
+            self.show_failures(rest)
+        elif chosen:
+            self.run_worker(self._open_key(chosen), group="go", exclusive=True, exit_on_error=False)
+
+    async def _open_key(self, text: str) -> None:
+        key = ItemKey.parse(text)
+        self.desk.backend(key.backend)
+        detail = await self.lanes[key.backend].ask(lambda backend: backend.item(key, self.desk.clock.now()))
+        self.push_screen(ItemScreen(detail.item))
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The palette: everything that can be done here, then what Textual offers."""
+        if isinstance(screen, Place):
+            for action in actions_of(screen.PLACE):
+                if screen.check_action(action.name, ()):
+                    yield SystemCommand(action.label, action.help, self._runner(screen, action.name))
+        for action in actions_of(EVERYWHERE):
+            yield SystemCommand(action.label, action.help, self._runner(self, action.name))
+        yield SystemCommand("Theme", "Change what the console looks like", self.action_change_theme)
+
+    def _runner(self, target: Any, name: str) -> Callable[[], Any]:
+        return getattr(target, f"action_{name}")  # type: ignore[no-any-return]
+
+
+def _was_bytes(text: str) -> bool:
+    """Whether every surrogate in the text stands for a byte that was not UTF-8."""
+    return all(0xDC80 <= ord(char) <= 0xDCFF for char in text if 0xD800 <= ord(char) <= 0xDFFF)

@@ -1,0 +1,88 @@
+"""Items to a file: JSON lines or CSV, streamed, never over a file that is there."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TextIO
+
+from console.core.backend import Backend
+from console.core.faults import Refused
+from console.core.item import Item, ItemKey
+from console.core.text import csv_cell, instant
+
+
+def fields(item: Item) -> dict[str, Any]:
+    """An item as every front end writes it."""
+    verdict = item.verdict
+    return {
+        "key": str(item.key),
+        "backend": item.key.backend,
+        "id": item.key.id,
+        "type": item.type,
+        "native_status": item.native_status,
+        "condition": verdict.condition.value,
+        "attempts": item.attempts,
+        "max_attempts": item.max_attempts,
+        "next_retry_at": _instant(verdict.next_retry_at),
+        "will_run_again": verdict.will_run_again,
+        "why": verdict.why,
+        "error": item.error,
+        "signature": item.signature,
+        "recoverable": verdict.recoverable,
+        "created_at": _instant(item.created_at),
+        "updated_at": _instant(item.updated_at),
+    }
+
+
+def _instant(moment: datetime | None) -> str | None:
+    return None if moment is None else instant(moment)
+
+
+def named(backends: Sequence[Backend], keys: Sequence[ItemKey], now: datetime) -> Iterable[Item]:
+    """These items as they are now; those that are gone are left out."""
+    by_name = {backend.name: backend for backend in backends}
+    for name, wanted in groupby(sorted(keys), key=lambda key: key.backend):
+        yield from by_name[name].items(list(wanted), now).values()
+
+
+def write(path: Path, items: Iterable[Item]) -> int:
+    """How many were written."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        raise Refused(f"{path} is there already", fix="Choose another name.") from None
+    except OSError as error:
+        raise Refused(f"{path} cannot be written: {error.strerror}") from None
+    with os.fdopen(handle, "w", encoding="utf-8", newline="", errors="backslashreplace") as file:
+        put = _csv(file) if path.suffix == ".csv" else _jsonl(file)
+        written = 0
+        for item in items:
+            put(fields(item))
+            written += 1
+    return written
+
+
+def _jsonl(file: TextIO) -> Callable[[dict[str, Any]], object]:
+    return lambda row: file.write(json.dumps(row, ensure_ascii=True) + "\n")
+
+
+def _csv(file: TextIO) -> Callable[[dict[str, Any]], object]:
+    writer = csv.writer(file)
+    begun = False
+
+    def put(row: dict[str, Any]) -> None:
+        nonlocal begun
+        if not begun:
+            writer.writerow(row)
+            begun = True
+        writer.writerow(
+            ["" if value is None else csv_cell(value) if isinstance(value, str) else value for value in row.values()]
+        )
+
+    return put

@@ -1,0 +1,161 @@
+"""How every backend is doing: asked all the time, in its own lane, so that a dead one is seen and holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from console.core.backend import Count, Finding, Histogram, PageRequest, Severity, Timeline
+from console.core.desk import Desk
+from console.core.faults import Fault
+from console.core.item import Condition
+from console.core.listing import page_of
+from console.core.policy import RetryPolicy
+from console.core.policy_lint import lint
+from console.core.query import Filter
+from console.ui.lanes import Lane, Lanes
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+BUCKETS = 60
+SPARKS = 24
+_BEAT = 1.5
+_PATIENCE = 2.5
+"""Beat and patience together stay under the five seconds in which a dead backend must be seen."""
+_SLOW_THINGS = 30.0
+_CHECKS = 300.0
+_FAILURES = Filter.parse("condition:failed,terminal,stuck,unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What is known of one backend."""
+
+    name: str
+    plugin: str
+    place: str
+    policy: RetryPolicy | None = None
+    fault: Fault | None = None
+    since: datetime | None = None
+    """Since when it answers, or does not."""
+    answered: bool = False
+    counts: Mapping[Condition, Count] = field(default_factory=dict)
+    oldest: datetime | None = None
+    recent: Histogram | None = None
+    """Failures per hour of the last day."""
+    soon: Histogram | None = None
+    """Retries of the next hour."""
+    later: Histogram | None = None
+    """Retries of the next day."""
+    findings: Sequence[Finding] = ()
+
+    @property
+    def warnings(self) -> list[str]:
+        found = [f"{f.subject}: {f.message}" for f in self.findings if f.severity is not Severity.OK]
+        return found + ([warning.message for warning in lint(self.policy)] if self.policy else [])
+
+
+class Monitor:
+    """Asks; `changed` is called with the name of the backend something new is known of."""
+
+    def __init__(self, desk: Desk, lanes: Lanes, changed: Callable[[str], None]) -> None:
+        self._clock = desk.clock
+        self._every = desk.refresh.total_seconds()
+        self._lanes = lanes
+        self._changed = changed
+        self._faults: dict[str, dict[str, Fault]] = {name: {} for name in desk.names}
+        now = desk.clock.now()
+        self.healths: dict[str, Health] = {}
+        for entry in desk.entries:
+            if entry.name in lanes:
+                backend = lanes[entry.name].backend
+                self.healths[entry.name] = Health(entry.name, entry.plugin, backend.place, backend.policy)
+        for lost in desk.unavailable:
+            self.healths[lost.name] = Health(lost.name, lost.plugin, "", fault=lost.fault, since=now)
+        self.healths = {name: self.healths[name] for name in desk.names}
+
+    def watches(self) -> list[Coroutine[Any, Any, None]]:
+        return [
+            watch
+            for lane in self._lanes
+            for watch in (
+                self._often(lane, self._beat, _BEAT),
+                self._often(lane, self._count, self._every),
+                self._often(lane, self._look_back, _SLOW_THINGS),
+                self._often(lane, self._check, _CHECKS),
+            )
+        ]
+
+    async def read_again(self) -> None:
+        await asyncio.gather(*(each(lane) for lane in self._lanes for each in (self._count, self._look_back)))
+
+    async def _often(self, lane: Lane, ask: Callable[[Lane], Coroutine[Any, Any, None]], every: float) -> None:
+        while True:
+            await ask(lane)
+            await asyncio.sleep(every)
+
+    async def _beat(self, lane: Lane) -> None:
+        try:
+            await lane.ask(lambda backend: backend.now(), _PATIENCE)
+        except Fault as fault:
+            self._failed(lane.name, "beat", fault)
+        else:
+            self._answered(lane.name, "beat")
+
+    async def _count(self, lane: Lane) -> None:
+        now = self._clock.now()
+        try:
+            counts = await lane.ask(lambda backend: backend.counts(Filter(), now))
+            soon = await lane.ask(lambda backend: _retries(backend, now, HOUR))
+            later = await lane.ask(lambda backend: _retries(backend, now, DAY))
+        except Fault as fault:
+            self._failed(lane.name, "counts", fault)
+        else:
+            self._answered(lane.name, "counts", counts=counts, soon=soon, later=later)
+
+    async def _look_back(self, lane: Lane) -> None:
+        now = self._clock.now()
+        request = PageRequest(_FAILURES, now, limit=1, backward=True)
+        try:
+            recent = await lane.ask(
+                lambda backend: backend.histogram(Timeline.UPDATED, _FAILURES, now, now - DAY, DAY / SPARKS, SPARKS)
+            )
+            last = await lane.ask(lambda backend: page_of(backend, request))
+        except Fault:
+            return  # the counts say whether it answers; without these the card is only plainer
+        oldest = last.items[-1].updated_at or last.items[-1].created_at if last.items else None
+        self._set(replace(self.healths[lane.name], recent=recent, oldest=oldest))
+
+    async def _check(self, lane: Lane) -> None:
+        try:
+            findings = await lane.ask(lambda backend: backend.check(self._clock))
+        except Fault:
+            return
+        self._set(replace(self.healths[lane.name], findings=tuple(findings)))
+
+    def _failed(self, name: str, asked: str, fault: Fault) -> None:
+        self._faults[name][asked] = fault
+        known = self.healths[name]
+        since = known.since if known.fault is not None else self._clock.now()
+        self._set(replace(known, fault=fault, since=since, answered=True))
+
+    def _answered(self, name: str, asked: str, **news: Any) -> None:
+        """An answer to one question says nothing of another that fails: a clock ticks beside a missing table."""
+        self._faults[name].pop(asked, None)
+        known = self.healths[name]
+        fault = next(iter(self._faults[name].values()), None)
+        turned = not known.answered or (known.fault is None) != (fault is None)
+        since = self._clock.now() if turned else known.since
+        self._set(replace(known, fault=fault, since=since, answered=True, **news))
+
+    def _set(self, health: Health) -> None:
+        if health != self.healths[health.name]:
+            self.healths[health.name] = health
+            self._changed(health.name)
+
+
+def _retries(backend: Any, now: datetime, span: timedelta) -> Histogram:
+    found: Histogram = backend.histogram(Timeline.NEXT_RETRY, Filter(), now, now, span / BUCKETS, BUCKETS)
+    return found

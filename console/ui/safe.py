@@ -1,0 +1,52 @@
+"""Untrusted text → what Textual and Rich may show. The only way data reaches the screen.
+
+A plain `str` is markup to almost every widget, and control bytes pass through all of them to the terminal.
+So whatever comes from a backend, a config, a file or an exception goes through one of these.
+"""
+
+from __future__ import annotations
+
+from rich.cells import cell_len, set_cell_size
+from textual.content import Content
+
+from console.core.text import CELL_LIMIT, DETAIL_LIMIT, neutralise
+
+__all__ = ["block", "fit", "line", "lines", "phrase", "shown"]
+
+
+def line(text: str, limit: int = CELL_LIMIT) -> str:
+    """One harmless line. Still a `str`: for segments and `markup=False`, never for a widget's argument."""
+    return neutralise(text, limit)
+
+
+def lines(text: str, limit: int = DETAIL_LIMIT) -> list[str]:
+    """Harmless lines of a longer text."""
+    return neutralise(text, limit, multiline=True).split("\n")
+
+
+def shown(text: str, style: str = "", limit: int = CELL_LIMIT) -> Content:
+    """One line as content."""
+    return Content.styled(line(text, limit), style) if style else Content(line(text, limit))
+
+
+def block(text: str, limit: int = DETAIL_LIMIT) -> Content:
+    """Several lines as content."""
+    return Content("\n".join(lines(text, limit)))
+
+
+def phrase(template: str, **values: object) -> Content:
+    """Markup of ours with their values in it: `phrase("[b]$name[/b] is gone", name=…)`."""
+    given = {name: value if isinstance(value, Content) else line(str(value)) for name, value in values.items()}
+    return Content.from_markup(template, **given)
+
+
+def fit(text: str, width: int, right: bool = False) -> str:
+    """A harmless line in exactly `width` cells, with an ellipsis where it is cut."""
+    used = len(text) if text.isascii() else cell_len(text)
+    if used == width:
+        return text
+    if used < width:
+        return " " * (width - used) + text if right else text + " " * (width - used)
+    if width <= 1:
+        return "…"[:width]
+    return (text[: width - 1] if text.isascii() else set_cell_size(text, width - 1)) + "…"

@@ -1,0 +1,71 @@
+"""The keys of a place, from the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+
+from console.ui import safe
+from console.ui.actions import EVERYWHERE, PLACES, Action, actions_of, key_words
+from console.ui.cells import Cell
+from console.ui.widgets.text_pane import Line, TextPane
+
+_QUERY = (
+    ("backend:queue", "one backend; a comma means any of, * stands for anything"),
+    ("condition:terminal,stuck", "without one, what needs eyes is shown; condition:* shows all"),
+    ("attempts>=3", "numbers compare with < <= > >="),
+    ("updated<2h  next<15m", "a duration is the distance from now"),
+    ("updated>2026-11-01T12:00Z", "a date or time is an instant, in UTC"),
+    ('error~"rate limit"', "contains, in any case"),
+    ("signature:7f3a", "the cause, as in Groups"),
+    ("recoverable:no", "the error matched an unrecoverable pattern"),
+    ("-error~timeout", "a leading - negates"),
+    ("timeout", "a bare word looks in error, id and references"),
+)
+
+
+class HelpScreen(ModalScreen[None]):
+    """Everything that can be done here."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q", "dismiss", "Close")]
+
+    def __init__(self, place: str, keymap: Mapping[str, str], refused: Mapping[str, str]) -> None:
+        super().__init__()
+        self._place = place
+        self._keymap = keymap
+        self._refused = refused
+
+    def compose(self) -> ComposeResult:
+        pane = TextPane()
+        pane.add_class("dialog", "help")
+        pane.border_title = safe.phrase("Keys in [b]$place[/]", place=PLACES.get(self._place, "this place"))
+        pane.border_subtitle = safe.phrase("[$muted]esc closes[/]")
+        yield pane
+
+    def on_mount(self) -> None:
+        pane = self.query_one(TextPane)
+        pane.lines = tuple(self._lines())
+        pane.focus()
+
+    def _lines(self) -> list[Line]:
+        lines: list[Line] = [self._line(action) for action in actions_of(self._place)]
+        lines += [[], [Cell("everywhere", "muted")]]
+        lines += [self._line(action) for action in actions_of(EVERYWHERE)]
+        lines.append([Cell(f"{'^p':<12} ", "accent"), Cell("Command palette: everything by name, themes too")])
+        if self._place in ("failures", "groups"):
+            lines += [[], [Cell("filter", "muted")]]
+            lines += [[Cell(f"{example:<26} ", "accent"), Cell(words)] for example, words in _QUERY]
+        return lines
+
+    def _line(self, action: Action) -> Line:
+        keys = key_words(self._keymap.get(action.id, action.key))
+        why = self._refused.get(action.id, "")
+        text = f"{action.help}  (not possible: {why})" if why else action.help
+        return [
+            Cell(f"{safe.line(keys):<12} ", "muted" if why else "accent"),
+            Cell(safe.line(text), "muted" if why else "plain"),
+        ]

@@ -1,0 +1,269 @@
+"""Item: verdict and why, what happened, what is coming, the whole error, the native row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.widgets import Input
+
+from console.core.faults import Fault
+from console.core.item import Attempt, Detail, Item
+from console.core.plan import Marked
+from console.core.text import ago, countdown
+from console.ui import cells, safe
+from console.ui.actions import bindings_of
+from console.ui.cells import Cell
+from console.ui.messages import DetailReady
+from console.ui.screens.place import Place
+from console.ui.widgets.filter_bar import QueryInput
+from console.ui.widgets.status_line import StatusLine
+from console.ui.widgets.text_pane import Line, TextPane
+
+_SIDE_BY_SIDE = 120
+_ROW_VALUE = 4_000
+
+
+class ItemScreen(Place):
+    """One item. `shown` is what the list knew, until the backend has told all."""
+
+    PLACE = "item"
+    TAB = "failures"
+    BINDINGS: ClassVar[list[BindingType]] = list(bindings_of("item"))
+
+    def __init__(self, item: Item) -> None:
+        super().__init__()
+        self._item = item
+        self._detail: Detail | None = None
+        self._fault: Fault | None = None
+
+    def compose_place(self) -> ComposeResult:
+        yield QueryInput(placeholder="look for", id="search")
+        with Horizontal(id="panes"):
+            yield TextPane(id="facts")
+            yield TextPane(id="error")
+        yield StatusLine(id="found")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#search").display = False
+        self.query_one("#found").display = False
+        facts = self.query_one("#facts", TextPane)
+        facts.border_title = safe.phrase("[b]$key[/]", key=str(self._item.key))
+        facts.focus()
+        self.query_one("#error", TextPane).border_title = safe.phrase("[b]error[/]")
+        self._fill()
+        self.read_again()
+
+    def read_again(self) -> None:
+        self.run_worker(self._read(), group="detail", exclusive=True, exit_on_error=False)
+
+    async def _read(self) -> None:
+        key = self._item.key
+        try:
+            lane = self.console_app.lanes[key.backend]
+            detail = await lane.ask(lambda backend: backend.item(key, self.desk.clock.now()))
+        except Fault as fault:
+            self.post_message(DetailReady(None, fault))
+        else:
+            self.post_message(DetailReady(detail))
+
+    @on(DetailReady)
+    def _ready(self, message: DetailReady) -> None:
+        self._fault = message.fault
+        if message.detail is not None:
+            self._detail = message.detail
+            self._item = message.detail.item
+        self._fill()
+
+    def on_resize(self) -> None:
+        self._fill()
+
+    def _fill(self) -> None:
+        side_by_side = self.size.width >= _SIDE_BY_SIDE
+        facts, error = self.query_one("#facts", TextPane), self.query_one("#error", TextPane)
+        error.display = side_by_side
+        told = list(self._facts())
+        wrong = list(self._error())
+        if not side_by_side:
+            told += [[], [Cell("error", "muted")], *wrong, [], *self._native()]
+        else:
+            told += [[], *self._native()]
+            _set(error, wrong)
+        _set(facts, told)
+
+    # -- the words ---------------------------------------------------------------------------------
+
+    def _facts(self) -> Iterator[Line]:
+        item, now = self._item, self.desk.clock.now()
+        if self._fault is not None:
+            yield [Cell("✗ ", "error"), Cell(safe.line(str(self._fault), 400), "error")]
+            yield []
+        state = cells.condition(item.condition)
+        yield [Cell(f"{state.text}  ", state.tone), Cell(safe.line(item.verdict.why, 400))]
+        again = "runs again by itself" if item.verdict.will_run_again else "will not run again by itself"
+        yield [Cell(again, "calm" if item.verdict.will_run_again else "muted")]
+        yield []
+        yield from self._table(item, now)
+        schedule = self._detail.schedule if self._detail else ()
+        if schedule:
+            yield []
+            yield [Cell("ahead", "muted")]
+            yield from ([Cell("  ○ ", "calm"), Cell(safe.line(step))] for step in schedule)
+        yield []
+        yield from self._timeline(now)
+        for note in item.notes:
+            yield [Cell("⚠ ", "warning"), Cell(safe.line(note, 400))]
+        if self._detail:
+            yield from (_pair(name, value) for name, value in self._detail.extra)
+
+    def _table(self, item: Item, now: datetime) -> Iterator[Line]:
+        yield _pair("type", item.type)
+        yield _pair("native status", item.native_status)
+        yield _pair("attempts", cells.attempts(item, now).text)
+        window = item.verdict.next_retry
+        if window is not None:
+            when = (
+                cells.moment(window.earliest)
+                if window.exact
+                else f"{cells.moment(window.earliest)} – {cells.moment(window.latest)}"
+            )
+            yield _pair("next retry", f"{cells.next_retry(item, now).text}  ({when})")
+        recoverable = {None: "not judged", True: "yes", False: "no"}[item.verdict.recoverable]
+        yield _pair("recoverable", recoverable)
+        for name, moment in (("created", item.created_at), ("updated", item.updated_at)):
+            if moment is not None:
+                yield _pair(name, f"{cells.moment(moment)}  ({ago(now - moment)})")
+        if item.signature is not None:
+            yield _pair("cause", item.signature)
+        if item.error and (page := self.desk.runbook(item.error)):
+            yield _pair("runbook", page, "link")
+
+    def _timeline(self, now: datetime) -> Iterator[Line]:
+        attempts = self._detail.attempts if self._detail else ()
+        yield [Cell("happened", "muted")]
+        if not attempts:
+            yield [Cell("  nothing is kept", "muted")]
+        for attempt in attempts:
+            yield from _attempt_lines(attempt, now)
+
+    def _error(self) -> Iterator[Line]:
+        text = self._detail.error if self._detail else self._item.error
+        if not text:
+            yield [Cell("no error text", "muted")]
+            return
+        yield from ([Cell(line)] for line in safe.lines(text))
+
+    def _native(self) -> Iterator[Line]:
+        yield [Cell("native row", "muted")]
+        for name, value in self._detail.native if self._detail else ():
+            if value is None:
+                yield [Cell(f"  {safe.fit(safe.line(name), 18)} ", "muted"), Cell("NULL", "muted")]
+                continue
+            first, *more = safe.lines(value, _ROW_VALUE)
+            yield [Cell(f"  {safe.fit(safe.line(name), 18)} ", "muted"), Cell(first)]
+            yield from ([Cell(" " * 21), Cell(line)] for line in more[:20])
+
+    # -- actions -----------------------------------------------------------------------------------
+
+    def action_back(self) -> None:
+        search = self.query_one("#search", QueryInput)
+        if search.display:
+            search.display = False
+            self._look_for("")
+            self.query_one("#facts").focus()
+        else:
+            self.dismiss(None)
+
+    def action_requeue(self) -> None:
+        self.console_app.plan(Marked((self._item.key,)))
+
+    def action_search(self) -> None:
+        search = self.query_one("#search", QueryInput)
+        search.display = True
+        self.set_focus(search)
+
+    @on(Input.Changed, "#search")
+    def _typed(self, event: Input.Changed) -> None:
+        self._look_for(event.value)
+
+    @on(Input.Submitted, "#search")
+    def _entered(self) -> None:
+        self.query_one("#facts").focus()
+        self.action_next_match()
+
+    def _look_for(self, needle: str) -> None:
+        panes = list(self.query(TextPane))
+        for pane in panes:
+            pane.needle = needle
+        found = sum(len(pane.matches) for pane in panes if pane.display)
+        line = self.query_one("#found", StatusLine)
+        line.left = safe.phrase(
+            "[$muted] $count lines with[/] $needle  [$muted]n next, N previous[/]", count=found, needle=needle
+        )
+        line.display = bool(needle)
+
+    def _go(self, by: int) -> None:
+        for pane in reversed(list(self.query(TextPane))):
+            if pane.display and pane.go_to_match(by):
+                return
+        self.console_app.say("Nothing to go to: / looks for a text", severity="information")
+
+    def action_next_match(self) -> None:
+        self._go(1)
+
+    def action_previous_match(self) -> None:
+        self._go(-1)
+
+    def action_copy(self) -> None:
+        text = self._detail.error if self._detail else self._item.error
+        if text:
+            self.console_app.copy(text, "the error")
+        else:
+            self.console_app.say("There is no error text", severity="information")
+
+    def action_copy_key(self) -> None:
+        self.console_app.copy(str(self._item.key), "the key")
+
+    def action_same_cause(self) -> None:
+        if self._item.signature is None:
+            self.console_app.say("There is no error text to compare by", severity="information")
+        else:
+            signature = self._item.signature
+            self.dismiss(None)
+            self.console_app.show_failures(f"signature:{signature}")
+
+    def action_runbook(self) -> None:
+        page = self.desk.runbook(self._item.error) if self._item.error else None
+        if page:
+            self.console_app.copy(page, "the runbook's address")
+        else:
+            self.console_app.say("No runbook is configured for this error", severity="information")
+
+
+def _set(pane: TextPane, lines: list[Line]) -> None:
+    if pane.lines != tuple(lines):
+        pane.lines = tuple(lines)
+
+
+def _pair(name: str, value: str, tone: str = "plain") -> Line:
+    return [Cell(f"{safe.fit(safe.line(name), 14)} ", "muted"), Cell(safe.line(value, 1_000), tone)]
+
+
+def _attempt_lines(attempt: Attempt, now: datetime) -> Iterator[Line]:
+    number = "" if attempt.number is None else f"attempt {attempt.number}"
+    when = "time not kept" if attempt.at is None else f"{cells.moment(attempt.at)} ({ago(now - attempt.at)})"
+    parts = [part for part in (number, attempt.outcome, when) if part]
+    if attempt.took is not None:
+        parts.append(f"took {countdown(attempt.took)}")
+    bad = attempt.error is not None
+    yield [Cell("  ● ", "error" if bad else "good"), Cell(safe.line("  ".join(parts), 400))]
+    if attempt.error:
+        yield [Cell("  │ ", "muted"), Cell(safe.line(attempt.error, 160), "muted")]
+    if attempt.next_delay is not None:
+        yield [Cell("  │ ", "muted"), Cell(f"then waits {countdown(attempt.next_delay)}", "muted")]

@@ -1,0 +1,92 @@
+"""Overview: a card per backend, and the retries that are coming."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container
+from textual.widgets import Static
+
+from console.ui import safe
+from console.ui.actions import bindings_of
+from console.ui.screens.place import Place
+from console.ui.widgets.backend_card import BackendCard
+from console.ui.widgets.upcoming_chart import UpcomingChart
+
+_WELCOME = """[b]No backends are configured yet.[/b]
+
+Write them into [$accent]$config[/], then start again:
+
+  [$muted]backends:
+    jobs: {plugin: sqlite_queue, dialect: tasks, url: "sqlite:////srv/jobs/queue.db"}[/]
+
+[$accent]config.example.yaml[/] shows all that can be said there, [$accent]retriage check[/] tells whether it works,
+and [$accent]retriage demo[/] opens a sandbox world to look around in."""
+
+
+class OverviewScreen(Place):
+    """Where the console opens."""
+
+    PLACE = "overview"
+    BINDINGS: ClassVar[list[BindingType]] = list(bindings_of("overview"))
+
+    def compose_place(self) -> ComposeResult:
+        if not self.desk.entries:
+            config = self.desk.config or "~/.config/retriage/config.yaml"
+            yield Static(safe.phrase(_WELCOME, config=config), classes="welcome")
+            return
+        with Container(id="cards-scroll"), Container(id="cards"):
+            for name in self.console_app.healths:
+                yield BackendCard(name)
+        yield UpcomingChart()
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        for grid in self.query("#cards"):
+            grid.set_class(self.size.width >= 120, "two")
+            grid.set_class(self.size.width >= 200, "three")
+
+    def ticked(self) -> None:
+        now, healths = self.desk.clock.now(), self.console_app.healths
+        for card in self.query(BackendCard):
+            card.now = now
+            card.health = healths[card.backend]
+        for chart in self.query(UpcomingChart):
+            chart.now = now
+            chart.healths = healths
+
+    def has(self, need: str) -> bool:  # noqa: ARG002
+        return bool(self.desk.entries)
+
+    def _card(self) -> BackendCard | None:
+        if isinstance(self.focused, BackendCard):
+            return self.focused
+        return self.query(BackendCard).first() if self.query(BackendCard) else None
+
+    @on(BackendCard.Chosen)
+    def _chosen(self) -> None:
+        self.action_open()
+
+    def action_open(self) -> None:
+        if card := self._card():
+            self.console_app.show_failures(f"backend:{card.backend}")
+
+    def action_span(self) -> None:
+        for chart in self.query(UpcomingChart):
+            chart.day = not chart.day
+
+    def action_next_card(self) -> None:
+        self.focus_next(BackendCard)
+
+    def action_previous_card(self) -> None:
+        self.focus_previous(BackendCard)
+
+    def action_copy(self) -> None:
+        if card := self._card():
+            self.console_app.copy(self.console_app.healths[card.backend].place, "where it is attached")

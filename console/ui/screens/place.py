@@ -1,0 +1,118 @@
+"""What every place has: the first line, the footer, keys from the catalogue, and the rule for dangerous ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.widgets import Footer, Input
+
+from console.ui.actions import EVERYWHERE, Action, action_named, actions_of
+from console.ui.messages import HealthChanged
+from console.ui.widgets.top_bar import TopBar
+
+if TYPE_CHECKING:
+    from console.core.desk import Desk
+    from console.ui.app import Console
+
+
+class Place(Screen[Any]):
+    """A screen with a name in the catalogue."""
+
+    PLACE: ClassVar[str] = ""
+    TAB: ClassVar[str] = ""
+    """Which tab of the first line it belongs to."""
+
+    @property
+    def console_app(self) -> Console:
+        from console.ui.app import Console
+
+        app = self.app
+        assert isinstance(app, Console)
+        return app
+
+    @property
+    def desk(self) -> Desk:
+        return self.console_app.desk
+
+    def compose(self) -> ComposeResult:
+        yield TopBar(self.TAB or self.PLACE, self.desk.read_only)
+        yield from self.compose_place()
+        yield Footer(show_command_palette=False)
+
+    def compose_place(self) -> ComposeResult:
+        """What is between the first line and the footer."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        self.set_interval(1.0, self._tick)
+        self._tick()
+        self.set_interval(self.desk.refresh.total_seconds(), self._read_again_if_shown)
+
+    def _tick(self) -> None:
+        if self.is_current:
+            bar = self.query_one(TopBar)
+            bar.now = self.desk.clock.now()
+            bar.healths = self.console_app.healths
+            bar.running = self.console_app.run_words()
+            self.ticked()
+
+    def ticked(self) -> None:
+        """A second has passed."""
+
+    def _read_again_if_shown(self) -> None:
+        if self.is_current:
+            self.read_again()
+
+    def read_again(self) -> None:
+        """Read what is on this screen again."""
+
+    def _on_screen_resume(self, event: events.ScreenResume) -> None:
+        super()._on_screen_resume(event)
+        self._tick()
+
+    @on(HealthChanged)
+    def _healths_changed(self) -> None:
+        self._tick()
+
+    def narrow(self, text: str) -> None:
+        """Show only what matches this filter, where the place lists items."""
+
+    def planned(self) -> None:
+        """What was marked here is being carried out."""
+
+    # -- what is allowed ---------------------------------------------------------------------------
+
+    def has(self, need: str) -> bool:  # noqa: ARG002
+        """Whether what an action needs is there."""
+        return True
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        known = action_named(self.PLACE, action)
+        if known is None:
+            return True
+        if known.typing and isinstance(self.focused, Input):
+            return False  # it is a character of what is typed
+        if self.refusal(known) or (known.needs and not self.has(known.needs)):
+            return None
+        return True
+
+    def refusal(self, action: Action) -> str:
+        """Why an action is not offered here at all, in words."""
+        if action.dangerous and self.desk.read_only:
+            return "this console is read-only"
+        if action.dangerous and self.desk.operations is None:
+            return "there is no trail to record it in"
+        return ""
+
+    def on_key(self, event: events.Key) -> None:
+        """A greyed key says why when it is pressed."""
+        keymap = self.desk.keymap
+        for action in (*actions_of(self.PLACE), *actions_of(EVERYWHERE)):
+            if event.key in keymap.get(action.id, action.key).split(","):
+                if why := self.refusal(action):
+                    self.console_app.say(f"{action.label} is not possible: {why}", severity="warning")
+                elif action.needs and not self.has(action.needs):
+                    self.console_app.say(f"{action.label} needs {action.needs}", severity="information")

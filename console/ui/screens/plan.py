@@ -1,0 +1,332 @@
+"""Plan: what would change, what is blocked and why; budget and release; a reason, and a yes that is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.reactive import reactive
+from textual.screen import ModalScreen
+from textual.timer import Timer
+from textual.widgets import Button, Checkbox, Input, Label, Static
+
+from console.core.backend import Abilities, Budget, Flag, Order, Requeues, UndoKind
+from console.core.faults import Fault
+from console.core.item import Condition
+from console.core.operations import Operations
+from console.core.plan import Confirmation, Plan, Selection
+from console.core.release import Canary, Now, Over, Rate, Release, parse_release
+from console.core.text import CONDITION_WORDS, countdown
+from console.ui import cells, person, safe
+from console.ui.cells import Cell, thousands
+from console.ui.lanes import Raised, off_loop
+from console.ui.messages import PlanReady
+from console.ui.widgets.filter_bar import QueryInput
+from console.ui.widgets.text_pane import Line, TextPane
+
+if TYPE_CHECKING:
+    from console.ui.app import Console
+
+_DEBOUNCE = 0.4
+_ITEMS_SHOWN = 200
+_LONGEST_LIST = 8
+_UNDO = {
+    UndoKind.EXACT: "can be undone exactly while nobody has claimed it",
+    UndoKind.COMPENSATING: "can be undone by a compensating change",
+    UndoKind.NONE: "cannot be undone",
+}
+
+
+class Toggle(Checkbox):
+    """A checkbox whose state is a character, not only a colour."""
+
+    @property
+    def _button(self) -> Content:
+        style = self.get_visual_style("toggle--button")
+        return Content.assemble(("[x]" if self.value else "[ ]", style))
+
+
+class PlanScreen(ModalScreen[tuple[Plan, Confirmation] | None]):
+    """Every change of budget, release or flags makes a new plan; the old one is forgotten."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Cancel")]
+
+    plan: reactive[Plan | None] = reactive(None, init=False)
+    problem: reactive[str] = reactive("", init=False)
+
+    def __init__(self, selection: Selection | None, undo_of: str | None = None) -> None:
+        super().__init__()
+        self._selection = selection
+        self._undo_of = undo_of
+        self._generation = 0
+        self._stop = Raised()
+        self._timer: Timer | None = None
+        self._items: list[str] = []
+
+    @property
+    def console_app(self) -> Console:
+        from console.ui.app import Console
+
+        app = self.app
+        assert isinstance(app, Console)
+        return app
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog plan") as dialog:
+            dialog.border_title = self._heading()
+            yield TextPane(id="preview")
+            if self._undo_of is None:
+                with Horizontal(classes="row"):
+                    yield Label("release", classes="name")
+                    yield QueryInput("now", id="release", placeholder="now · over 30m · 10/s · canary 20")
+                    yield Label("now · over 30m · 10/s · canary 20", classes="hint")
+                with Horizontal(classes="row"):
+                    yield Toggle("fresh budget", id="fresh", compact=True)
+                    yield Toggle("clear terminal", id="clear_terminal", compact=True)
+                    yield Toggle("allow unrecoverable", id="allow_unrecoverable", compact=True)
+            with Horizontal(classes="row"):
+                yield Label("reason", classes="name")
+                yield QueryInput(id="reason", placeholder="required: why this is done, for whoever reads the trail")
+            with Horizontal(classes="row"):
+                yield Label("ticket", classes="name")
+                yield QueryInput(id="ticket", placeholder="optional")
+                yield Label("type", classes="name count")
+                yield QueryInput(id="count", classes="count")
+            yield Static(id="problem")
+            with Horizontal(classes="buttons"):
+                yield Button("Cancel", id="cancel", compact=True)
+                yield Button("Requeue", id="confirm", variant="warning", compact=True, disabled=True)
+
+    def _heading(self) -> Content:
+        if self._undo_of is not None:
+            return safe.phrase("[b]Undo[/] $what", what=self._undo_of)
+        return safe.phrase("[b]Requeue[/] $what", what=str(self._selection))
+
+    def on_mount(self) -> None:
+        self.query_one("#cancel").focus()
+        for part in self.query(".count"):
+            part.display = False
+        self.watch_problem()
+        self._propose()
+
+    # -- proposing ---------------------------------------------------------------------------------
+
+    def _order(self) -> tuple[Order, Release]:
+        chosen = {box.id for box in self.query(Checkbox) if box.value}
+        flags = frozenset(flag for flag in Flag if flag.value in chosen)
+        order = Order(budget=Budget.FRESH if "fresh" in chosen else Budget.KEEP, flags=flags)
+        return order, parse_release(self.query_one("#release", QueryInput).value or "now")
+
+    def _propose(self) -> None:
+        self._forget()
+        self._generation += 1
+        self._stop.requested = True
+        self._stop = Raised()
+        try:
+            wanted = self._order() if self._undo_of is None else None
+        except Fault as fault:
+            self.problem = str(fault)
+            return
+        self.problem = ""
+        self._preview([[Cell("working out what would change…", "muted")]])
+        self.run_worker(
+            self._proposed(self._generation, self._stop, wanted), group="plan", exclusive=True, exit_on_error=False
+        )
+
+    async def _proposed(self, generation: int, stop: Raised, wanted: tuple[Order, Release] | None) -> None:
+        operations = self.console_app.desk.operations
+        assert operations is not None
+        try:
+            plan = await off_loop(lambda: self._make(operations, stop, wanted))
+            items = await off_loop(lambda: _first_items(operations, plan))
+        except Fault as fault:
+            self.post_message(PlanReady(generation, None, (), fault))
+        else:
+            self.post_message(PlanReady(generation, plan, items))
+
+    def _make(self, operations: Operations, stop: Raised, wanted: tuple[Order, Release] | None) -> Plan:
+        if wanted is None or self._selection is None:
+            return operations.undo(self._undo_of or "", stop)
+        return operations.propose(self._selection, *wanted, stop=stop)
+
+    @on(PlanReady)
+    def _ready(self, message: PlanReady) -> None:
+        if message.generation != self._generation:
+            if message.plan is not None:
+                self._discard(message.plan.id)
+            return
+        self._items = list(message.items)
+        self.plan = message.plan
+        if message.fault is not None:
+            self.problem = str(message.fault)
+            self._preview([[Cell("✗ ", "error"), Cell(safe.line(str(message.fault), 600), "error")]])
+
+    def _forget(self) -> None:
+        if self.plan is not None:
+            self._discard(self.plan.id)
+            self.plan = None
+
+    def _discard(self, plan_id: str) -> None:
+        book = self.console_app.desk.book
+        if book is not None:
+            self.console_app.run_worker(off_loop(lambda: book.discard(plan_id)), group="discard", exit_on_error=False)
+
+    # -- the preview -------------------------------------------------------------------------------
+
+    def watch_plan(self, plan: Plan | None) -> None:
+        if plan is not None:
+            self._preview(list(self._told(plan)))
+            typed = plan.changes >= self.console_app.desk.limits.confirm_from
+            for part in self.query(".count"):
+                part.display = typed
+            self.query_one("#count", QueryInput).placeholder = f"{plan.changes} to confirm"
+            word = "Undo" if self._undo_of is not None else "Requeue"
+            self.query_one("#confirm", Button).label = f"{word} {thousands(plan.changes)}"
+        self._judge()
+
+    def _preview(self, lines: list[Line]) -> None:
+        self.query_one("#preview", TextPane).lines = tuple(lines)
+
+    def _told(self, plan: Plan) -> Iterator[Line]:
+        yield [
+            Cell(f"{thousands(plan.changes)} would change", "accent" if plan.changes else "error"),
+            Cell(
+                f"   of {thousands(plan.selected)} selected, {thousands(plan.selected - plan.changes)} blocked", "muted"
+            ),
+        ]
+        for share in plan.shares:
+            yield [
+                Cell(f"  {safe.fit(thousands(share.changes), 8, right=True)}  "),
+                Cell(safe.line(share.backend), "plain"),
+            ]
+            for text, tone in self._abilities(share.backend):
+                yield [Cell(" " * 12), Cell(text, tone)]
+        yield from _counted("blocked, and untouched", plan.blocked, "error")
+        yield from _counted("⚠ to know", plan.warnings, "warning")
+        if self._undo_of is None:
+            yield from _counted("by condition", {_condition(name): n for name, n in plan.by_condition.items()}, "plain")
+            yield from _counted("by cause", plan.by_signature, "plain")
+        yield []
+        if self._undo_of is None:
+            yield [Cell("release  ", "muted"), Cell(_release_words(plan))]
+            yield [Cell("budget   ", "muted"), Cell(_budget_words(plan.order.budget))]
+        yield [
+            Cell("plan     ", "muted"),
+            Cell(f"{plan.id}  {plan.hash[:16]}…  good until {plan.expires_at:%H:%M:%S}Z", "muted"),
+        ]
+        if self._items:
+            yield []
+            yield [Cell("item by item", "muted")]
+            yield from ([Cell("  "), Cell(safe.line(key))] for key in self._items)
+            if plan.changes > len(self._items):
+                yield [Cell(f"  and {thousands(plan.changes - len(self._items))} more", "muted")]
+
+    def _abilities(self, name: str) -> Iterator[Cell]:
+        lanes = self.console_app.lanes
+        backend = lanes[name].backend if name in lanes else None
+        abilities: Abilities | None = backend.abilities if isinstance(backend, Requeues) else None
+        if abilities is None:
+            return
+        yield Cell(_UNDO[abilities.undo], "muted")
+        if abilities.guard_is_weak:
+            yield Cell("weak guard: a change and back would not be noticed", "warning")
+
+    # -- confirming --------------------------------------------------------------------------------
+
+    @on(Checkbox.Changed)
+    def _chosen(self) -> None:
+        self._propose()
+
+    @on(Input.Changed, "#release")
+    def _release_typed(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self.set_timer(_DEBOUNCE, self._propose)
+
+    @on(Input.Changed, "#reason")
+    @on(Input.Changed, "#count")
+    def _judge(self) -> None:
+        self.query_one("#confirm", Button).disabled = self._confirmation() is None
+
+    def _confirmation(self) -> Confirmation | None:
+        """The yes, if it is complete."""
+        plan, desk = self.plan, self.console_app.desk
+        reason = self.query_one("#reason", QueryInput).value.strip()
+        typed = self.query_one("#count", QueryInput).value.strip()
+        if plan is None or not plan.changes or not reason:
+            return None
+        if plan.changes >= desk.limits.confirm_from and typed != str(plan.changes):
+            return None
+        ticket = self.query_one("#ticket", QueryInput).value.strip() or None
+        return Confirmation(person.who(desk.operator), person.whence(), reason, plan.changes, ticket)
+
+    def watch_problem(self) -> None:
+        line = self.query_one("#problem", Static)
+        line.update(safe.phrase("[$error]✗ $problem[/]", problem=self.problem) if self.problem else Content(""))
+        line.display = bool(self.problem)
+
+    @on(Input.Submitted)
+    def _entered(self) -> None:
+        self.focus_next()
+
+    @on(Button.Pressed, "#cancel")
+    def action_cancel(self) -> None:
+        self._stop.requested = True
+        self._forget()
+        self.dismiss(None)
+
+    @on(Button.Pressed, "#confirm")
+    def _confirmed(self) -> None:
+        confirmation = self._confirmation()
+        if self.plan is not None and confirmation is not None:
+            self.dismiss((self.plan, confirmation))
+
+
+def _first_items(operations: Operations, plan: Plan) -> list[str]:
+    batches = operations.book.rows(plan.id, 0, min(plan.changes, _ITEMS_SHOWN) - 1)
+    return [row.key for batch in batches for row in batch]
+
+
+def _counted(title: str, counts: Mapping[str, int], tone: str) -> Iterator[Line]:
+    if not counts:
+        return
+    yield []
+    yield [Cell(title, "muted")]
+    ranked = sorted(counts.items(), key=lambda pair: -pair[1])
+    for text, count in ranked[:_LONGEST_LIST]:
+        yield [Cell(f"  {safe.fit(thousands(count), 8, right=True)}  "), Cell(safe.line(text, 300), tone)]
+    if len(ranked) > _LONGEST_LIST:
+        rest = sum(count for _, count in ranked[_LONGEST_LIST:])
+        yield [
+            Cell(f"  {safe.fit(thousands(rest), 8, right=True)}  "),
+            Cell(f"{len(ranked) - _LONGEST_LIST} others", "muted"),
+        ]
+
+
+def _condition(name: str) -> str:
+    return cells.condition(Condition(name)).text if name in CONDITION_WORDS else name
+
+
+def _release_words(plan: Plan) -> str:
+    match plan.release:
+        case Now():
+            return "all at once, now"
+        case Over(window=window):
+            each = window / max(plan.changes, 1)
+            return f"spread over {countdown(window)}, one every {max(each.total_seconds(), 0.001):.3g} s"
+        case Rate(per_second=rate):
+            return f"{rate:g} per second, the last one {plan.changes / rate:.0f} s later"
+        case Canary() as canary:
+            steps = max((len(canary.steps(share.changes)) for share in plan.shares), default=0)
+            return f"{canary.size} per backend first; the rest in {max(steps - 1, 0)} growing steps once those succeed"
+
+
+def _budget_words(budget: Budget) -> str:
+    if budget is Budget.FRESH:
+        return "fresh: attempts start again at 0"
+    return "keep: attempts stay as they are; an item with none left gets one more try"

@@ -1,0 +1,139 @@
+"""One backend at a glance."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from textual import events
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from console.core.faults import Fault
+from console.core.item import NEEDS_EYES
+from console.core.text import CONDITION_WORDS, ago
+from console.ui import cells, safe
+from console.ui.health import Health
+from console.ui.widgets.charts import spark
+
+_COLOURS = {"error": "$error", "warning": "$warning", "calm": "$calm", "good": "$success", "muted": "$muted"}
+
+
+def _words(fault: Fault) -> str:
+    """Without where: the card is where."""
+    text = f"{fault.sentence}: {fault.detail}" if fault.detail else fault.sentence
+    return f"{text}. {fault.fix}" if fault.fix else text
+
+
+class BackendCard(Widget, can_focus=True):
+    """Reachable or not and since when, what needs eyes, the last day, its policy, what is odd about it."""
+
+    health: reactive[Health | None] = reactive(None, layout=True)
+    now: reactive[datetime | None] = reactive(None)
+
+    class Chosen(Message):
+        """A click on the card."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.backend = name
+
+    def render(self) -> Content:
+        health, now = self.health, self.now
+        if health is None or now is None:
+            return Content("")
+        width = max(self.size.width, 20)
+        lines = [self._counts(health), self._past(health, now), self._policy(health, width)]
+        lines += [
+            self._cut(safe.phrase("[$warning]⚠[/] [$muted]$text[/]", text=text), width)
+            for text in self._oddities(health)
+        ]
+        return Content("\n").join(lines)
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:  # noqa: ARG002
+        return 3 + (len(self._oddities(self.health)) if self.health else 0)
+
+    def watch_health(self, health: Health | None) -> None:
+        if health is None:
+            return
+        self.set_class(health.fault is not None, "down")
+        self.border_title = safe.phrase("[b]$name[/] [$muted]$plugin[/]", name=health.name, plugin=health.plugin)
+        self._say_state()
+
+    def watch_now(self) -> None:
+        self._say_state()
+
+    def _say_state(self) -> None:
+        health, now = self.health, self.now
+        if health is None or now is None:
+            return
+        since = "" if health.since is None else f"{health.since:%H:%M:%S}Z"
+        if health.fault is not None:
+            self.border_subtitle = safe.phrase("[b $error]✗ down[/] [$muted]since $since[/]", since=since)
+        elif not health.answered:
+            self.border_subtitle = Content.from_markup("[$muted]◌ asking…[/]")
+        else:
+            self.border_subtitle = safe.phrase("[$success]● live[/] [$muted]since $since[/]", since=since)
+
+    def _counts(self, health: Health) -> Content:
+        if health.fault is not None and not health.counts:
+            return self._cut(safe.shown(_words(health.fault), "$error"), self.size.width)
+        if not health.counts:
+            return Content.from_markup("[$muted]counting…[/]")
+        parts = []
+        for condition in NEEDS_EYES:
+            count = health.counts.get(condition)
+            if count is None or (not count.value and condition.value == "unknown"):
+                continue
+            symbol, word = CONDITION_WORDS[condition]
+            colour = _COLOURS[cells.TONES[condition]] if count.value else "$muted"
+            parts.append(
+                safe.phrase(
+                    f"[{colour}]$symbol [b]$count[/b][/] [$muted]$word[/]",
+                    symbol=symbol,
+                    count=cells.count(count),
+                    word=word,
+                )
+            )
+        return Content("  ").join(parts)
+
+    def _past(self, health: Health, now: datetime) -> Content:
+        if health.fault is not None and health.counts:
+            return self._cut(safe.shown(_words(health.fault), "$error"), self.size.width)
+        parts = []
+        if health.recent is not None:
+            failed = sum(health.recent.counts)
+            parts.append(
+                safe.phrase(
+                    "[$muted]24h[/] [$warning]$spark[/] $count [$muted]failed[/]",
+                    spark=spark(health.recent.counts),
+                    count=cells.thousands(failed),
+                )
+            )
+        if health.oldest is not None:
+            parts.append(safe.phrase("[$muted]oldest[/] $age", age=ago(now - health.oldest)))
+        elif health.recent is not None:
+            parts.append(Content.from_markup("[$muted]no failures[/]"))
+        return Content("   ").join(parts)
+
+    def _policy(self, health: Health, width: int) -> Content:
+        text = "policy unknown" if health.policy is None else str(health.policy)
+        return self._cut(safe.phrase("[$muted]$policy[/]", policy=text), width)
+
+    def _oddities(self, health: Health | None) -> list[str]:
+        warnings = [] if health is None else health.warnings
+        return (
+            warnings if len(warnings) <= 2 else [warnings[0], f"and {len(warnings) - 1} more: retriage check tells all"]
+        )
+
+    def _cut(self, content: Content, width: int) -> Content:
+        return content.truncate(max(width, 1), ellipsis=True)
+
+    def on_click(self, event: events.Click) -> None:
+        if event.chain == 2:
+            self.post_message(self.Chosen(self.backend))

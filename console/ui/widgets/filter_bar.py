@@ -1,0 +1,107 @@
+"""The filter bar: a line of the query language, tried while it is typed, with the mistake in one line below."""
+
+from __future__ import annotations
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+from textual.timer import Timer
+from textual.widgets import Input, Static
+
+from console.core.faults import Fault
+from console.core.query import Filter
+from console.ui import safe
+
+_DEBOUNCE = 0.25
+
+
+class QueryInput(Input):
+    """An input whose text is harmless whatever is pasted."""
+
+    def validate_value(self, value: str) -> str:
+        return safe.line(value, 2_000)
+
+    def key_escape(self) -> None:
+        self.post_message(FilterBar.Left(dropped=True))
+
+
+class FilterBar(Vertical):
+    """`filter` is the last one that was understood; a mistake does not change it."""
+
+    filter: reactive[Filter] = reactive(Filter, init=False)
+    problem: reactive[str] = reactive("")
+
+    class Changed(Message):
+        """Another filter holds."""
+
+        def __init__(self, filter: Filter) -> None:
+            super().__init__()
+            self.filter = filter
+
+    class Left(Message):
+        """The person is done typing."""
+
+        def __init__(self, dropped: bool) -> None:
+            super().__init__()
+            self.dropped = dropped
+
+    def __init__(self, placeholder: str, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._placeholder = placeholder
+        self._timer: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        with Horizontal():
+            yield Static("/", classes="slash")
+            yield QueryInput(placeholder=self._placeholder)
+        yield Static(classes="problem")
+
+    @property
+    def input(self) -> QueryInput:
+        return self.query_one(QueryInput)
+
+    def set_text(self, text: str) -> None:
+        """Put a filter in, as if it had been typed and entered."""
+        self.input.value = text
+        self._try(text)
+
+    def watch_problem(self, problem: str) -> None:
+        line = self.query_one(".problem", Static)
+        line.update(safe.phrase("[$error]✗[/] $problem", problem=problem) if problem else Content(""))
+        line.display = bool(problem)
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        event.stop()
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self.set_timer(_DEBOUNCE, lambda: self._try(event.value))
+
+    @on(Input.Submitted)
+    def _entered(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._try(event.value)
+        if not self.problem:
+            self.post_message(self.Left(dropped=False))
+
+    @on(Left)
+    def _dropped(self, event: Left) -> None:
+        if event.dropped:
+            self.input.value = str(self.filter)
+            self._try(str(self.filter))
+
+    def _try(self, text: str) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+        try:
+            found = Filter.parse(text)
+        except Fault as fault:
+            self.problem = f"{fault.where}: {fault.detail}. {fault.fix}"
+            return
+        self.problem = ""
+        if found != self.filter:
+            self.filter = found
+            self.post_message(self.Changed(found))

@@ -1,0 +1,106 @@
+"""Groups of failures as a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from textual.message import Message
+from textual.reactive import reactive
+
+from console.core.signature import Group
+from console.ui import safe
+from console.ui.cells import Cell, Column, short_age, telling_line, thousands
+from console.ui.widgets.charts import bar
+from console.ui.widgets.line_table import LineTable
+
+_SHARE = 10
+_COLUMNS = (
+    Column("count", 8, 9, right=True),
+    Column("share", _SHARE + 5, 6),
+    Column("last hour", 9, 5, right=True),
+    Column("last", 5, 7, right=True),
+    Column("first", 5, 3, right=True),
+    Column("recoverable", 11, 2),
+    Column("backends", 10, 4, grows=2, most=40),
+    Column("cause", 20, 8, grows=5),
+    Column("runbook", 7, 1),
+)
+
+_JUDGED = {None: Cell("~ unclear", "muted"), True: Cell("✓ yes", "good"), False: Cell("✗ no", "error")}
+
+
+class GroupList(LineTable):
+    """The parent sets `groups`; the cursor stays on its group by signature."""
+
+    groups: reactive[Sequence[Group]] = reactive(tuple, init=False, repaint=False)
+
+    class Moved(Message):
+        """Another group is under the cursor."""
+
+    class Chosen(Message):
+        """A double click on a group."""
+
+    def __init__(
+        self,
+        clock: Callable[[], datetime],
+        recoverable: Callable[[Group], bool | None],
+        runbook: Callable[[str], str | None],
+    ) -> None:
+        super().__init__(_COLUMNS, margin=1)
+        self._clock = clock
+        self._recoverable = recoverable
+        self._runbook = runbook
+        self._signature: str | None = None
+        self._all = 0
+
+    @property
+    def group(self) -> Group | None:
+        return self.groups[self.cursor] if self.cursor < len(self.groups) else None
+
+    def total(self) -> int:
+        return len(self.groups)
+
+    def watch_groups(self, groups: Sequence[Group]) -> None:
+        self._all = sum(group.count for group in groups)
+        at = next(
+            (n for n, g in enumerate(groups) if self._signature is not None and g.signature == self._signature), None
+        )
+        if at is not None and at != self.cursor:
+            self.scroll_to(y=self.top + at - self.cursor, animate=False)
+            self.set_reactive(LineTable.cursor, at)
+        elif self.cursor >= len(groups):
+            self.set_reactive(LineTable.cursor, max(len(groups) - 1, 0))
+        self.resized()
+        self.refresh()
+        self.moved()
+
+    def cells_at(self, row: int) -> Sequence[Cell]:
+        group, now = self.groups[row], self._clock()
+        share = group.count / max(self._all, 1)
+        percent = f"{share:>4.0%}" if share >= 0.01 else " <1%"
+        recent = Cell(f"+{thousands(group.recent)}", "warning") if group.recent else Cell("–", "muted")
+        judged = _JUDGED[self._recoverable(group)]
+        names = ", ".join(name if len(group.backends) == 1 else f"{name} {thousands(n)}" for name, n in group.backends)
+        sample = telling_line(group.sample)
+        return (
+            Cell(thousands(group.count)),
+            Cell(f"{percent} {bar(share, _SHARE)}", "calm"),
+            recent,
+            Cell("" if group.last is None else short_age(now - group.last)),
+            Cell("" if group.first is None else short_age(now - group.first), "muted"),
+            judged,
+            Cell(safe.line(names), "muted"),
+            Cell(safe.line(sample)) if group.signature else Cell("no error text", "muted"),
+            Cell("↗ page" if group.sample and self._runbook(group.sample) else "", "link"),
+        )
+
+    def stamp(self, row: int) -> object:
+        return self.groups[row], self._all, int(self._clock().timestamp()) // 10
+
+    def moved(self) -> None:
+        self._signature = self.group.signature if self.group else None
+        self.post_message(self.Moved())
+
+    def entered(self) -> None:
+        self.post_message(self.Chosen())

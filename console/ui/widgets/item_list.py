@@ -1,0 +1,409 @@
+"""The triage list: items of all backends, read as they are looked at, found again by key and never by number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from textual.geometry import Region
+from textual.message import Message
+from textual.reactive import reactive
+
+from console.core.faults import Fault
+from console.core.item import Item, ItemKey
+from console.core.query import Filter, Sort
+from console.ui.cells import ITEM_COLUMNS, Cell
+from console.ui.feed import CHUNK, Chunk, Feed, Source
+from console.ui.lanes import Lanes, Raised
+from console.ui.rows import Departed, Gap, Row, key_of, sign, stand_in
+from console.ui.widgets.line_table import GAP, LineTable
+
+_COLUMNS = tuple(column for column, _ in ITEM_COLUMNS)
+_RENDER = tuple(render for _, render in ITEM_COLUMNS)
+_TICKING = tuple(index for index, column in enumerate(_COLUMNS) if column.ticks)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is listed."""
+
+    filter: Filter
+    sort: Sort
+
+
+class ItemList(LineTable):
+    """A virtual list. The parent sets `question` and `estimate`; reading, marks and the cursor are its own."""
+
+    question: reactive[Question | None] = reactive(None, init=False, repaint=False, always_update=True)
+    estimate: reactive[int | None] = reactive(None, init=False, repaint=False)
+    """How many rows there will be, as far as somebody has counted."""
+    everything: reactive[bool] = reactive(False, init=False)
+    """All that match are marked, also those that are not read yet."""
+
+    class Moved(Message):
+        """Another item is under the cursor, or the same one has changed."""
+
+        def __init__(self, item: Item | None, row: int) -> None:
+            super().__init__()
+            self.item = item
+            self.row = row
+
+    class Chosen(Message):
+        """Enter or a double click on an item."""
+
+        def __init__(self, item: Item) -> None:
+            super().__init__()
+            self.item = item
+
+    class MarksChanged(Message):
+        """Something was marked or is no longer."""
+
+    class Loaded(Message):
+        """Rows have arrived."""
+
+    class Refused(Message):
+        """The question cannot be answered as it stands."""
+
+        def __init__(self, fault: Fault) -> None:
+            super().__init__()
+            self.fault = fault
+
+    class SortAsked(Message):
+        """A column's title was clicked."""
+
+        def __init__(self, sort: Sort) -> None:
+            super().__init__()
+            self.sort = sort
+
+    def __init__(self, lanes: Lanes, clock: Callable[[], datetime], *, id: str | None = None) -> None:
+        super().__init__(_COLUMNS, id=id)
+        self.lanes = lanes
+        self.clock = clock
+        self.marks: dict[ItemKey, None] = {}
+        self.from_end = False
+        self._feed: Feed | None = None
+        self._stop = Raised()
+        self._generation = 0
+        self._cursor_key: ItemKey | None = None
+        self._range_from: int | None = None
+        self._ticked: dict[int, tuple[str, ...]] = {}
+        """What the countdowns of a row were last seen to say."""
+        self._reading = False
+        self._announced: tuple[Item | None, int] | None = None
+
+    def on_mount(self) -> None:
+        self.set_interval(1.0, self._tick)
+
+    # -- what a row is ---------------------------------------------------------------------------
+
+    def total(self) -> int:
+        feed = self._feed
+        if feed is None:
+            return 0
+        if feed.complete:
+            return feed.known
+        return max(feed.known + 1, self.estimate or 0)
+
+    def _number(self, row: int) -> int:
+        """A row of the list as a number of the feed; they run against each other when it starts at the end."""
+        return self.total() - 1 - row if self.from_end else row
+
+    def row_at(self, row: int) -> Row | None:
+        return None if self._feed is None else self._feed.row(self._number(row))
+
+    def item_at(self, row: int) -> Item | None:
+        match self.row_at(row):
+            case Item() as item:
+                return item
+            case Departed(item=item):
+                return item
+            case _:
+                return None
+
+    @property
+    def item(self) -> Item | None:
+        """The item under the cursor."""
+        return self.item_at(self.cursor)
+
+    @property
+    def empty(self) -> bool:
+        """Everything was read, and there is nothing."""
+        return self._feed is not None and self._feed.complete and not self._feed.known
+
+    @property
+    def complete(self) -> bool:
+        return self._feed is not None and self._feed.complete
+
+    @property
+    def scanned(self) -> int:
+        return 0 if self._feed is None else self._feed.scanned
+
+    def rows_on_screen(self) -> range:
+        return range(self.top, min(self.top + self.rows_shown, self.total()))
+
+    def cells_at(self, row: int) -> Sequence[Cell] | Cell:
+        found = self.row_at(row)
+        if not isinstance(found, Item):
+            return stand_in(found)
+        now = self.clock()
+        cells = [render(found, now) for render in _RENDER]
+        self._ticked[row] = tuple(cells[index].text for index in _TICKING)
+        return cells
+
+    def stamp(self, row: int) -> object:
+        found = self.row_at(row)
+        marked = self.everything or key_of(found) in self.marks
+        return found, marked, int(self.clock().timestamp())
+
+    def mark_at(self, row: int) -> Cell:
+        found = self.row_at(row)
+        return sign(found, self.everything or key_of(found) in self.marks)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def watch_question(self, question: Question | None) -> None:
+        if question is None:
+            return
+        self._cursor_key = None
+        self.sorted_by = next(
+            (
+                (i, question.sort.descending)
+                for i, column in enumerate(_COLUMNS)
+                if column.sort is not None and column.sort is question.sort.field
+            ),
+            None,
+        )
+        self._begin(question, from_end=False)
+        self.set_reactive(LineTable.cursor, 0)
+        self.scroll_to(y=0, animate=False)
+
+    def _begin(self, question: Question, from_end: bool) -> None:
+        self._stop.requested = True
+        self._stop = Raised()
+        self._generation += 1
+        self.from_end = from_end
+        source = Source(
+            self.lanes, question.filter, question.sort, from_end, self.clock, self._stop, self._woken(self._generation)
+        )
+        self._feed = Feed(source)
+        self._ticked.clear()
+        self._reading = False
+        self.resized()
+        self.refresh()
+        self.read_wanted()
+
+    def _woken(self, generation: int) -> Callable[[], None]:
+        return lambda: self.reload() if generation == self._generation and self.is_mounted else None
+
+    def read_wanted(self) -> None:
+        """Read what is looked at and not there yet, and a little beyond."""
+        if self._feed is None or self._reading or self._wanted() is None:
+            return
+        self._reading = True
+        self.run_worker(self._read(self._generation), group="feed", exclusive=True, exit_on_error=False)
+
+    def _wanted(self) -> int | None:
+        assert self._feed is not None
+        first, last = self._looked_at(CHUNK // 2)
+        return self._feed.wanted(first, last)
+
+    def _looked_at(self, around: int = 0) -> tuple[int, int]:
+        ends = sorted((self._number(self.top), self._number(self.top + self.rows_shown)))
+        return max(ends[0] - around, 0), max(ends[1] + around, 0)
+
+    async def _read(self, generation: int) -> None:
+        feed = self._feed
+        try:
+            while feed is not None and generation == self._generation and (index := self._wanted()) is not None:
+                chunk = await feed.read(index)
+                if generation != self._generation:
+                    return
+                self._take(lambda index=index, chunk=chunk: feed.accept(index, chunk))  # type: ignore[misc]
+        except Fault as fault:
+            if generation == self._generation:
+                self.post_message(self.Refused(fault))
+        finally:
+            if generation == self._generation:
+                self._reading = False
+
+    def reload(self) -> None:
+        """Read again what is on the screen; the cursor stays on its item, marks stay."""
+        if self._feed is None or self._reading:
+            return
+        self._reading = True
+        self.run_worker(self._read_again(self._generation), group="feed", exclusive=True, exit_on_error=False)
+
+    async def _read_again(self, generation: int) -> None:
+        feed = self._feed
+        assert feed is not None
+        try:
+            begin, chunks = await feed.reread(*self._looked_at())
+            departed = await self._departed(chunks)
+        except Fault as fault:
+            if generation == self._generation:
+                self._reading = False
+                self.post_message(self.Refused(fault))
+            return
+        if generation != self._generation:
+            return
+        number = self._number(self.cursor)
+
+        def take() -> None:
+            feed.replace(begin, chunks)
+            if departed is not None:
+                feed.keep_in_place(number, departed)
+
+        self._reading = False
+        self._take(take)
+        self.read_wanted()
+
+    async def _departed(self, chunks: Iterable[Chunk]) -> Departed | None:
+        """The item under the cursor as it is now, when the list no longer has it where it was."""
+        key, item = self._cursor_key, self.item
+        if key is None or item is None or key.backend not in self.lanes:
+            return None
+        rows = [row for chunk in chunks for row in chunk.rows]
+        silent = {row.backend for row in rows if isinstance(row, Gap)}
+        if key.backend in silent or any(key_of(row) == key for row in rows):
+            return None
+        with suppress(Fault):
+            found = await self.lanes[key.backend].ask(lambda backend: backend.items([key], self.clock()))
+            return Departed(found.get(key, item), key in found)
+        return Departed(item, True)
+
+    def _take(self, change: Callable[[], None]) -> None:
+        """Let the feed change, then put cursor and scroll back on the item they were on."""
+        key, cursor, top, total = self._cursor_key, self.cursor, self.top, self.total()
+        shown = [self.row_at(row) for row in self.rows_on_screen()]
+        change()
+        if self.from_end:
+            cursor += self.total() - total
+            top += self.total() - total
+        if key is not None and key_of(self.row_at(cursor)) != key:
+            number = next((n for n, row in self._feed.loaded() if key_of(row) == key), None) if self._feed else None
+            if number is not None:
+                at = self._number(number)
+                top = 0 if top == 0 and at < self.rows_shown else top + at - cursor
+                cursor = at
+        self.resized()
+        cursor = max(0, min(cursor, self.total() - 1))
+        if cursor != self.cursor or top != self.top or shown != [self.row_at(row) for row in self.rows_on_screen()]:
+            self.set_reactive(LineTable.cursor, cursor)
+            if top != self.top:
+                self.scroll_to(y=max(top, 0), animate=False, force=True)
+            self.refresh()
+        self.moved()
+        self.post_message(self.Loaded())
+
+    def _tick(self) -> None:
+        """Repaint the countdowns that have changed, and nothing else."""
+        if not self.is_on_screen or self.app.screen is not self.screen:
+            return
+        now, x, places = self.clock(), self.margin_left, {}
+        for index, width in self.widths():
+            if index in _TICKING:
+                places[index] = Region(x, 0, width, 1)
+            x += width + GAP
+        for row in self.rows_on_screen():
+            item, drawn = self.row_at(row), self._ticked.get(row)
+            if not isinstance(item, Item):
+                continue
+            texts = self._ticked[row] = tuple(_RENDER[index](item, now).text for index in _TICKING)
+            for number, index in enumerate(_TICKING):
+                if index in places and (drawn is None or drawn[number] != texts[number]):
+                    self.refresh(places[index].translate((0, row - self.top + 1)))
+
+    def watch_estimate(self) -> None:
+        self._take(lambda: None)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self.read_wanted()
+
+    def on_resize(self) -> None:
+        self.read_wanted()
+
+    # -- cursor ----------------------------------------------------------------------------------
+
+    def moved(self) -> None:
+        item = self.item
+        self._cursor_key = None if item is None else item.key
+        if self._announced != (item, self.cursor):
+            self._announced = (item, self.cursor)
+            self.post_message(self.Moved(item, self.cursor))
+        self.read_wanted()
+
+    def entered(self) -> None:
+        if self.item is not None:
+            self.post_message(self.Chosen(self.item))
+
+    def action_first(self) -> None:
+        if self.from_end and self.question is not None and not self.complete:
+            self._cursor_key = None
+            self._begin(self.question, from_end=False)
+        self.cursor = 0
+
+    def action_last(self) -> None:
+        """The end is read from the end; nothing in between is."""
+        if self._feed is not None and self.question is not None and not self.from_end and not self._feed.complete:
+            self._cursor_key = None
+            self._begin(self.question, from_end=True)
+        self.cursor = self.total() - 1
+        self.scroll_to(y=self.total(), animate=False, force=True)
+
+    # -- marks -----------------------------------------------------------------------------------
+
+    def _marked(self) -> None:
+        self.refresh()
+        self.post_message(self.MarksChanged())
+
+    def watch_everything(self) -> None:
+        self._marked()
+
+    def toggle_mark(self) -> None:
+        """Mark or unmark the item under the cursor, and go to the next."""
+        item = self.item
+        if item is None:
+            return
+        if self.everything:
+            self.everything = False
+        if item.key in self.marks:
+            del self.marks[item.key]
+        else:
+            self.marks[item.key] = None
+        self._range_from = self.cursor
+        self._marked()
+        self.cursor += 1
+
+    def mark_range(self) -> None:
+        """Mark from where the last mark was set to the cursor, as far as those rows are read."""
+        start = self.cursor if self._range_from is None else self._range_from
+        for row in range(min(start, self.cursor), max(start, self.cursor) + 1):
+            if (item := self.item_at(row)) is not None:
+                self.marks[item.key] = None
+        self._marked()
+
+    def mark_visible(self) -> None:
+        for row in self.rows_on_screen():
+            if (item := self.item_at(row)) is not None:
+                self.marks[item.key] = None
+        self._marked()
+
+    def clear_marks(self) -> None:
+        self.marks.clear()
+        self._range_from = None
+        if self.everything:
+            self.everything = False
+        else:
+            self._marked()
+
+    def heading_clicked(self, x: int) -> None:
+        index = self.column_at(x)
+        if index is None or (field := _COLUMNS[index].sort) is None:
+            return
+        sort = Sort.parse(field)
+        if self.question is not None and self.question.sort.field is field:
+            sort = Sort(field, not self.question.sort.descending)
+        self.post_message(self.SortAsked(sort))

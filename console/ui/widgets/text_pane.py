@@ -1,0 +1,131 @@
+"""A long text, wrapped and searched without becoming a widget per line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from rich.cells import cell_len, chop_cells
+from rich.segment import Segment
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from console.core.text import ascii_lower
+from console.ui.cells import Cell
+from console.ui.widgets.line_table import TONES
+
+Line = Sequence[Cell]
+"""Harmless pieces of one line; what does not fit goes on below the last piece's beginning."""
+
+
+def wrapped(line: Line, width: int) -> list[list[Cell]]:
+    """The line in rows of at most `width` cells; the last piece wraps under itself."""
+    if not line:
+        return [[]]
+    *heads, body = line
+    indent = sum(cell_len(head.text) for head in heads)
+    if indent > width // 2:
+        indent = 0
+        heads, body = [], Cell("".join(piece.text for piece in line), body.tone)
+    pieces = _chopped(body.text, max(width - indent, 8))
+    first = [*heads, Cell(pieces[0], body.tone)]
+    return [first, *([Cell(" " * indent), Cell(piece, body.tone)] for piece in pieces[1:])]
+
+
+def _chopped(text: str, width: int) -> list[str]:
+    """Rows of a text, broken at a blank where one is near."""
+    if len(text) <= width and (text.isascii() or cell_len(text) <= width):
+        return [text]
+    if not text.isascii():
+        return chop_cells(text, width)
+    rows, at = [], 0
+    while len(text) - at > width:
+        cut = text.rfind(" ", at + width * 2 // 3, at + width + 1)
+        end = cut if cut > at else at + width
+        rows.append(text[at:end])
+        at = end + 1 if cut > at else end
+    return [*rows, text[at:]]
+
+
+class TextPane(ScrollView, can_focus=True):
+    """`lines` is what is shown; `needle` what is looked for."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"pane--match", *(f"tone--{tone}" for tone in TONES)}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("k", "scroll_up", "Up", show=False),
+        Binding("j", "scroll_down", "Down", show=False),
+        Binding("G", "scroll_end", "End", show=False),
+    ]
+
+    lines: reactive[tuple[Line, ...]] = reactive(tuple, init=False)
+    needle: reactive[str] = reactive("", init=False)
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._rows: list[list[Cell]] = []
+        self._width = 0
+        self.matches: list[int] = []
+        self._match = -1
+
+    def watch_lines(self) -> None:
+        self._wrap()
+
+    def on_resize(self) -> None:
+        if self.scrollable_content_region.width != self._width:
+            self._wrap()
+
+    def _wrap(self) -> None:
+        self._width = self.scrollable_content_region.width
+        if self._width <= 0:
+            return
+        self._rows = [row for line in self.lines for row in wrapped(line, self._width)]
+        self.virtual_size = Size(0, len(self._rows))
+        self._find()
+        self.refresh()
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:  # noqa: ARG002
+        return container.width
+
+    def watch_needle(self) -> None:
+        self._find()
+        self._match = -1
+        self.refresh()
+
+    def _find(self) -> None:
+        low = ascii_lower(self.needle)
+        self.matches = [
+            n for n, row in enumerate(self._rows) if low and low in ascii_lower("".join(cell.text for cell in row))
+        ]
+
+    def go_to_match(self, by: int) -> bool:
+        """Scroll to the next or previous row that has the needle."""
+        if not self.matches:
+            return False
+        self._match = (self._match + by) % len(self.matches) if self._match >= 0 or by > 0 else len(self.matches) - 1
+        self.scroll_to(y=max(self.matches[self._match] - 2, 0), animate=False)
+        return True
+
+    def render_line(self, y: int) -> Strip:
+        width = self.scrollable_content_region.width
+        index = self.scroll_offset.y + y
+        if index >= len(self._rows):
+            return Strip.blank(width, self.rich_style)
+        segments = [segment for cell in self._rows[index] for segment in self._segments(cell)]
+        return Strip(segments).adjust_cell_length(width, self.rich_style)
+
+    def _segments(self, cell: Cell) -> Iterable[Segment]:
+        style = self.get_component_rich_style(f"tone--{cell.tone}")
+        low = ascii_lower(self.needle)
+        if not low:
+            yield Segment(cell.text, style)
+            return
+        found = self.get_component_rich_style("pane--match")
+        at, text = 0, ascii_lower(cell.text)
+        while (hit := text.find(low, at)) >= 0:
+            yield Segment(cell.text[at:hit], style)
+            yield Segment(cell.text[hit : hit + len(low)], found)
+            at = hit + len(low)
+        yield Segment(cell.text[at:], style)

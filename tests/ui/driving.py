@@ -1,0 +1,87 @@
+"""Driving the console in tests: open it, wait for what is meant instead of for time, read the screen."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
+
+from textual.pilot import Pilot
+
+from console.core.desk import Desk
+from console.ui.app import Console
+from console.ui.screens.failures import FailuresScreen
+from console.ui.widgets.item_list import ItemList
+
+WIDE = (160, 50)
+NARROW = (80, 24)
+
+
+@asynccontextmanager
+async def opened(desk: Desk, size: tuple[int, int] = WIDE, deadline: float = 5.0) -> AsyncIterator[Pilot[None]]:
+    app = Console(desk, deadline)
+    try:
+        async with app.run_test(size=size, notifications=True) as pilot:
+            yield pilot
+    finally:
+        app.runs.finish()
+    assert app.crash is None
+
+
+async def until(pilot: Pilot[None], holds: Callable[[], object], within: float = 60.0) -> None:
+    """Until it holds; a test that waits for something that never comes says what."""
+    end = monotonic() + within
+    while True:
+        await pilot.pause(0.02)
+        try:
+            if holds():
+                return
+        except Exception:  # not there yet
+            if monotonic() > end:
+                raise
+        assert monotonic() < end, screen_text(pilot)
+
+
+def console(pilot: Pilot[None]) -> Console:
+    assert isinstance(pilot.app, Console)
+    return pilot.app
+
+
+def screen_text(pilot: Pilot[None]) -> str:
+    """What is on the screen, line by line."""
+    app = pilot.app
+    height = app.size.height
+    lines = app.screen._compositor.render_strips(app.size)
+    return "\n".join("".join(segment.text for segment in line) for line in lines[:height])
+
+
+def items(pilot: Pilot[None]) -> ItemList:
+    return pilot.app.screen.query_one(ItemList)
+
+
+async def failures(pilot: Pilot[None]) -> FailuresScreen:
+    """Go to Failures and wait for its first rows."""
+    await pilot.press("2")
+    await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen) and items(pilot).item is not None)
+    screen = pilot.app.screen
+    assert isinstance(screen, FailuresScreen)
+    return screen
+
+
+async def filtered(pilot: Pilot[None], text: str) -> None:
+    """Type a filter and enter it."""
+    await pilot.press("slash")
+    pilot.app.screen.query_one("QueryInput").value = text  # type: ignore[attr-defined]
+    await pilot.press("enter")
+    await pilot.pause()
+
+
+def keys(pilot: Pilot[None]) -> list[str]:
+    """The ids of the rows on the screen."""
+    table = items(pilot)
+    return [item.key.id for row in table.rows_on_screen() if (item := table.item_at(row)) is not None]
+
+
+def told(pilot: Pilot[None]) -> str:
+    """What the console has notified of, one line each."""
+    return "\n".join(str(notification.message) for notification in pilot.app._notifications)

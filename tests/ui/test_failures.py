@@ -1,0 +1,247 @@
+"""The triage list on real queues."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from console.core.backend import PageRequest
+from console.core.listing import Listing
+from console.core.query import Filter, Sort
+from console.ui import views
+from console.ui.feed import CHUNK, KEPT_CHUNKS
+from console.ui.screens.item import ItemScreen
+from tests.ui.driving import NARROW, console, failures, filtered, items, keys, opened, screen_text, told, until
+from tests.ui.world import NOON, async_row, at, desk, make_async, open_queue, small_world
+
+
+async def test_shows_what_needs_eyes_over_all_backends(tmp_path: Path) -> None:
+    laid = small_world(tmp_path, 40)
+    expected = [item.key for item in Listing(laid.backends, Filter(), NOON)]
+    async with opened(laid) as pilot:
+        await failures(pilot)
+        table = items(pilot)
+        await until(pilot, lambda: table.complete)
+        assert [table.item_at(row).key for row in range(table.total())] == expected  # type: ignore[union-attr]
+        assert f"1 of {len(expected)}" in screen_text(pilot)
+
+
+async def test_a_filter_narrows_and_a_mistake_keeps_the_last_good_one(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 60)) as pilot:
+        screen = await failures(pilot)
+        await filtered(pilot, "condition:terminal backend:jobs")
+        await until(pilot, lambda: keys(pilot) and all(key.startswith("job") for key in keys(pilot)))
+        shown = keys(pilot)
+        await pilot.press("slash", "space", *"conditio:x")
+        await until(pilot, lambda: screen.bar.problem)
+        assert "there is no field conditio" in screen_text(pilot)
+        assert keys(pilot) == shown
+        await pilot.press("escape")
+        await until(pilot, lambda: not screen.bar.problem)
+        assert screen.bar.input.value == "condition:terminal backend:jobs"
+        assert items(pilot).has_focus
+
+
+async def test_typing_while_the_list_empties_and_fills_keeps_the_focus(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 30)) as pilot:
+        screen = await failures(pilot)
+        await pilot.press("slash", *"zzz")
+        await until(pilot, lambda: "Nothing matches" in screen_text(pilot))
+        await pilot.press("backspace", "backspace", "backspace")
+        await until(pilot, lambda: keys(pilot))
+        assert screen.bar.input.has_focus
+
+
+async def test_nothing_to_see_says_so(tmp_path: Path) -> None:
+    make_async(tmp_path / "a.db", 0)
+    async with opened(desk([open_queue(tmp_path / "a.db", "quiet")]), NARROW) as pilot:
+        await pilot.press("2")
+        await until(pilot, lambda: "Nothing needs eyes" in screen_text(pilot))
+        await pilot.press("3")
+        await until(pilot, lambda: "Nothing has failed" in screen_text(pilot))
+        await pilot.press("4")
+        await until(pilot, lambda: "There is no trail here" in screen_text(pilot))
+
+
+async def test_marks_one_range_screen_all_and_none(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 200)) as pilot:
+        await failures(pilot)
+        table = items(pilot)
+        await pilot.press("space")
+        assert list(table.marks) == [table.item_at(0).key]  # type: ignore[union-attr]
+        assert table.cursor == 1
+        await pilot.press("down", "down", "v")
+        assert len(table.marks) == 4
+        await pilot.press("a")
+        assert len(table.marks) == len(keys(pilot))
+        await pilot.press("A")
+        await until(pilot, lambda: "all that match" in screen_text(pilot))
+        await pilot.press("u")
+        assert not table.marks
+        assert not table.everything
+
+
+async def test_a_refresh_keeps_cursor_and_marks_on_their_items(tmp_path: Path) -> None:
+    laid = small_world(tmp_path, 100)
+    async with opened(laid) as pilot:
+        await failures(pilot)
+        table = items(pilot)
+        await pilot.press("space", "down", "down")
+        marked, under = next(iter(table.marks)), table.item.key  # type: ignore[union-attr]
+        with sqlite3.connect(tmp_path / "analysis.db") as db:
+            for n in range(3):
+                row = list(async_row(3, NOON))
+                row[0], row[5] = f"new-{n}", at(NOON + timedelta(days=1, minutes=n))
+                db.execute("INSERT INTO async_tasks VALUES (?,?,?,?,?,?,?,?,?)", row)
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: "new-0" in keys(pilot))
+        assert table.item.key == under  # type: ignore[union-attr]
+        assert table.cursor == 6
+        assert marked in table.marks
+
+
+async def test_an_item_that_leaves_the_list_stays_under_the_cursor(tmp_path: Path) -> None:
+    laid = small_world(tmp_path, 100)
+    async with opened(laid) as pilot:
+        await failures(pilot)
+        table = items(pilot)
+        await pilot.press("down")
+        under = table.item.key  # type: ignore[union-attr]
+        with sqlite3.connect(tmp_path / "analysis.db") as db:
+            db.execute("UPDATE async_tasks SET status = 'DONE' WHERE task_id = ?", under.parts)
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: f"{under}  moved" in screen_text(pilot))
+        assert table.item.key == under  # type: ignore[union-attr]
+        await pilot.press("down", "ctrl+r")
+        await until(pilot, lambda: under.id not in keys(pilot))
+
+
+async def test_sorting_merges_the_backends(tmp_path: Path) -> None:
+    laid = small_world(tmp_path, 150)
+    async with opened(laid) as pilot:
+        screen = await failures(pilot)
+        table = items(pilot)
+        for sort in (Sort.parse("updated"), Sort.parse("attempts:asc"), Sort.parse("next")):
+            screen.sort = sort
+            await until(pilot, lambda: table.item_at(0) is not None)
+            expected = [item.key for item in Listing(laid.backends, Filter(), NOON, sort)]
+            await pilot.press("end")
+            await until(pilot, lambda: table.item is not None)
+            assert table.item.key == expected[-1]  # type: ignore[union-attr]
+            await pilot.press("home")
+            await until(pilot, lambda: table.cursor == 0 and table.item is not None)
+            assert [table.item_at(row).key for row in range(20)] == expected[:20]  # type: ignore[union-attr]
+            assert len({key.backend for key in expected[:60]}) == 2 or sort.field == "next"
+
+
+async def test_the_end_is_read_from_the_end_and_little_is_kept(tmp_path: Path) -> None:
+    make_async(tmp_path / "a.db", 6_000)
+    queue = open_queue(tmp_path / "a.db", "big")
+    asked: list[PageRequest] = []
+    page = queue.page
+    queue.page = lambda request: (asked.append(request), page(request))[1]  # type: ignore[method-assign]
+    async with opened(desk([queue])) as pilot:
+        screen = await failures(pilot)
+        await until(pilot, lambda: screen._count)
+        table = items(pilot)
+        asked.clear()
+        await pilot.press("end")
+        await until(pilot, lambda: table.item is not None)
+        last = list(Listing([queue], Filter(), NOON))[-1]
+        assert table.item.key == last.key  # type: ignore[union-attr]
+        assert sum(request.backward for request in asked) <= 3
+        for _ in range(40):
+            table.action_page(-1)
+            await until(pilot, lambda: table.item is not None)
+        assert len(table._feed._chunks) <= KEPT_CHUNKS  # type: ignore[union-attr]
+        assert max(request.limit for request in asked if request.backward) == CHUNK
+
+
+async def test_narrow_terminals_drop_columns_and_never_wrap(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 50), NARROW) as pilot:
+        await failures(pilot)
+        heading = screen_text(pilot).splitlines()[2]
+        assert "condition" in heading
+        assert "error" in heading
+        assert "type" not in heading
+        assert "age" not in heading
+        await pilot.resize_terminal(160, 50)
+        await until(pilot, lambda: "type" in screen_text(pilot).splitlines()[2])
+
+
+async def test_countdowns_tick(tmp_path: Path) -> None:
+    laid = small_world(tmp_path, 30)
+    async with opened(laid) as pilot:
+        await failures(pilot)
+        table = items(pilot)
+        before = screen_text(pilot).splitlines()[3]
+        laid.clock.tick(timedelta(seconds=7))  # type: ignore[attr-defined]
+        table._tick()
+        await pilot.pause()
+        after = screen_text(pilot).splitlines()[3]
+        assert before != after
+        assert before[:60] == after[:60]
+
+
+async def test_views_and_copying_keys(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 50)) as pilot:
+        screen = await failures(pilot)
+        await pilot.press("f", *"hopel", "enter")
+        await until(pilot, lambda: str(screen.filter) == "condition:terminal")
+        await until(pilot, lambda: items(pilot).item is not None)
+        await pilot.press("space", "space", "y")
+        assert console(pilot).clipboard == "\n".join(map(str, items(pilot).marks))
+
+
+async def test_enter_opens_the_item_and_escape_returns(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 50)) as pilot:
+        screen = await failures(pilot)
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen))
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is screen)
+        assert items(pilot).cursor == 1
+
+
+async def test_export_writes_what_is_marked_or_all_that_match(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 50)) as pilot:
+        await failures(pilot)
+        await pilot.press("space", "space")
+        marked = {str(key) for key in items(pilot).marks}
+        for name, read in (("some.jsonl", _jsonl_keys), ("some.csv", _csv_keys)):
+            pilot.app.screen._export_to(str(tmp_path / name))  # type: ignore[attr-defined]
+            await until(pilot, lambda read=read, name=name: read(tmp_path / name) == marked)
+        await pilot.press("u")
+        pilot.app.screen._export_to(str(tmp_path / "all.jsonl"))  # type: ignore[attr-defined]
+        await until(pilot, lambda: len(_jsonl_keys(tmp_path / "all.jsonl")) == items(pilot).total())
+        pilot.app.screen._export_to(str(tmp_path / "all.jsonl"))  # type: ignore[attr-defined]
+        await until(pilot, lambda: "is there already" in told(pilot))
+        await pilot.press("e")
+        await until(pilot, lambda: "one JSON object per line" in screen_text(pilot))
+
+
+def _jsonl_keys(path: Path) -> set[str]:
+    return {json.loads(line)["key"] for line in path.read_text().splitlines()}
+
+
+def _csv_keys(path: Path) -> set[str]:
+    with path.open(newline="") as file:
+        return {row["key"] for row in csv.DictReader(file)}
+
+
+async def test_a_view_is_saved_and_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    async with opened(small_world(tmp_path, 50)) as pilot:
+        screen = await failures(pilot)
+        await filtered(pilot, "condition:stuck")
+        await pilot.press("w", *"lost ones", "enter")
+        await until(pilot, lambda: views.saved() == {"lost ones": "condition:stuck"})
+        assert views.place().stat().st_mode & 0o077 == 0
+        screen.narrow("")
+        await pilot.press("f", *"lost", "enter")
+        await until(pilot, lambda: str(screen.filter) == "condition:stuck")

@@ -1,0 +1,188 @@
+"""From a mark to a changed row and its record: plan, confirm, run, trail, undo; and all of it refused when read-only."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+from textual.pilot import Pilot
+from textual.widgets import Button
+
+from console.ui.screens.failures import FailuresScreen
+from console.ui.screens.override import OverrideScreen
+from console.ui.screens.plan import PlanScreen
+from console.ui.screens.run import RunScreen
+from console.ui.screens.trail import TrailScreen
+from tests.ui.driving import console, failures, filtered, items, opened, screen_text, until
+from tests.ui.world import small_world, with_trail
+
+
+def statuses(folder: Path) -> Counter[str]:
+    with sqlite3.connect(folder / "analysis.db") as db:
+        return Counter(status for (status,) in db.execute("SELECT status FROM async_tasks"))
+
+
+async def planned(pilot: Pilot[None]) -> PlanScreen:
+    await until(pilot, lambda: isinstance(pilot.app.screen, PlanScreen) and pilot.app.screen.plan)
+    screen = pilot.app.screen
+    assert isinstance(screen, PlanScreen)
+    return screen
+
+
+def fill(screen: PlanScreen, reason: str, count: str = "") -> None:
+    screen.query_one("#reason").value = reason  # type: ignore[attr-defined]
+    screen.query_one("#count").value = count  # type: ignore[attr-defined]
+
+
+async def test_cancel_has_the_focus_and_changes_nothing(tmp_path: Path) -> None:
+    async with opened(with_trail(small_world(tmp_path, 100), tmp_path)) as pilot:
+        await failures(pilot)
+        await filtered(pilot, "condition:terminal")
+        await until(pilot, lambda: items(pilot).item is not None)
+        before = statuses(tmp_path)
+        await pilot.press("r")
+        screen = await planned(pilot)
+        assert screen.query_one("#cancel").has_focus
+        assert screen.query_one("#confirm", Button).disabled
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen))
+        assert statuses(tmp_path) == before
+
+
+async def test_marked_items_are_requeued_recorded_and_undone(tmp_path: Path) -> None:
+    laid = with_trail(small_world(tmp_path, 100), tmp_path)
+    async with opened(laid) as pilot:
+        await failures(pilot)
+        await filtered(pilot, "condition:terminal error~timeout backend:analysis-queue")
+        await until(pilot, lambda: items(pilot).complete and items(pilot).item is not None)
+        await pilot.press("space", "space", "space", "r")
+        screen = await planned(pilot)
+        assert screen.plan.changes == 3  # type: ignore[union-attr]
+        before = statuses(tmp_path)
+        fill(screen, "the timeouts are over")
+        await until(pilot, lambda: not screen.query_one("#confirm", Button).disabled)
+        screen.query_one("#confirm", Button).press()
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen) and "✓ finished" in screen_text(pilot))
+        assert "3 of 3" in screen_text(pilot)
+        after = statuses(tmp_path)
+        assert after["PENDING"] - before["PENDING"] == 3 == before["FAILED"] - after["FAILED"]
+        await pilot.press("4")
+        await until(
+            pilot, lambda: isinstance(pilot.app.screen, TrailScreen) and "the timeouts are over" in screen_text(pilot)
+        )
+        await pilot.press("v")
+        await until(pilot, lambda: "✓ intact" in screen_text(pilot))
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, OverrideScreen) and "changed" in screen_text(pilot))
+        await pilot.press("z")
+        undo = await planned(pilot)
+        fill(undo, "it was the wrong set")
+        await until(pilot, lambda: not undo.query_one("#confirm", Button).disabled)
+        undo.query_one("#confirm", Button).press()
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen) and "✓ finished" in screen_text(pilot))
+        assert statuses(tmp_path) == before
+
+
+async def test_many_items_need_the_number_typed(tmp_path: Path) -> None:
+    laid = with_trail(small_world(tmp_path, 300), tmp_path)
+    async with opened(laid) as pilot:
+        await failures(pilot)
+        await filtered(pilot, "condition:terminal error~timeout backend:analysis-queue")
+        await until(pilot, lambda: items(pilot).item is not None)
+        await pilot.press("A", "r")
+        screen = await planned(pilot)
+        changes = screen.plan.changes  # type: ignore[union-attr]
+        assert changes >= laid.limits.confirm_from
+        button = screen.query_one("#confirm", Button)
+        fill(screen, "a reason")
+        await pilot.pause()
+        assert button.disabled
+        fill(screen, "a reason", str(changes + 1))
+        await pilot.pause()
+        assert button.disabled
+        fill(screen, "a reason", str(changes))
+        await until(pilot, lambda: not button.disabled)
+
+
+async def test_budget_and_release_make_another_plan(tmp_path: Path) -> None:
+    laid = with_trail(small_world(tmp_path, 60), tmp_path)
+    async with opened(laid) as pilot:
+        await failures(pilot)
+        await filtered(pilot, "condition:terminal error~malformed backend:analysis-queue")
+        await until(pilot, lambda: items(pilot).item is not None)
+        await pilot.press("r")
+        screen = await planned(pilot)
+        first = screen.plan
+        assert first is not None
+        assert first.changes == 0
+        assert "not recoverable" in screen_text(pilot)
+        screen.query_one("#allow_unrecoverable").toggle()  # type: ignore[attr-defined]
+        await until(pilot, lambda: screen.plan is not None and screen.plan.changes == 1)
+        screen.query_one("#release").value = "over 30m"  # type: ignore[attr-defined]
+        await until(pilot, lambda: screen.plan is not None and str(screen.plan.release) == "over 30m")
+        assert "spread over 30m" in screen_text(pilot)
+        screen.query_one("#release").value = "someday"  # type: ignore[attr-defined]
+        await until(pilot, lambda: "is not a release" in screen_text(pilot))
+        assert screen.query_one("#confirm", Button).disabled
+
+
+async def test_a_group_is_planned_whole(tmp_path: Path) -> None:
+    laid = with_trail(small_world(tmp_path, 100), tmp_path)
+    async with opened(laid) as pilot:
+        await pilot.press("3")
+        await until(pilot, lambda: pilot.app.screen.query_one("GroupList").groups)  # type: ignore[attr-defined]
+        count = pilot.app.screen.query_one("GroupList").group.count  # type: ignore[attr-defined]
+        await pilot.press("r")
+        screen = await planned(pilot)
+        assert screen.plan.selected == count  # type: ignore[union-attr]
+
+
+async def test_read_only_greys_says_why_and_writes_nothing(tmp_path: Path) -> None:
+    def hashes() -> dict[str, str]:
+        return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(tmp_path.glob("*.db*"))}
+
+    laid = with_trail(small_world(tmp_path, 60, read_only=True), tmp_path)
+    before = hashes()
+    async with opened(laid) as pilot:
+        screen = await failures(pilot)
+        assert "READ-ONLY" in screen_text(pilot)
+        assert screen.check_action("requeue", ()) is None
+        await pilot.press("r")
+        await until(pilot, lambda: "Requeue is not possible: this console is read-only" in screen_text(pilot))
+        await pilot.press("question_mark")
+        await until(pilot, lambda: "not possible: this console is read-only" in screen_text(pilot))
+        await pilot.press("escape", "4")
+        await until(pilot, lambda: isinstance(pilot.app.screen, TrailScreen))
+    assert hashes() == before
+    assert not (tmp_path / "state").exists()
+
+
+async def test_quitting_in_the_middle_stops_after_the_chunk_and_the_next_start_offers_resume(tmp_path: Path) -> None:
+    laid = with_trail(small_world(tmp_path, 3_000), tmp_path)
+    async with opened(laid) as pilot:
+        await failures(pilot)
+        await filtered(pilot, "condition:terminal error~timeout backend:analysis-queue")
+        await until(pilot, lambda: items(pilot).item is not None)
+        await pilot.press("A", "r")
+        screen = await planned(pilot)
+        total = screen.plan.changes  # type: ignore[union-attr]
+        fill(screen, "a canary first", str(total))
+        screen.query_one("#release").value = "canary 5"  # type: ignore[attr-defined]
+        await until(pilot, lambda: screen.plan is not None and str(screen.plan.release) == "canary 5")
+        laid.clock.sleep = lambda seconds: __import__("time").sleep(0.01)  # type: ignore[method-assign]
+        await until(pilot, lambda: not screen.query_one("#confirm", Button).disabled)
+        screen.query_one("#confirm", Button).press()
+        await until(pilot, lambda: "canary: 0 good" in screen_text(pilot))
+        await pilot.press("escape")
+        await until(pilot, lambda: "▸ override" in screen_text(pilot))
+        await pilot.press("q")
+        await until(pilot, lambda: "An override is running" in screen_text(pilot))
+        await pilot.press("down", "enter")
+    stopped = laid.book.overrides()[0]  # type: ignore[union-attr]
+    assert stopped.state == "stopped"
+    assert stopped.counts == {"changed": 5}
+    async with opened(with_trail(laid, tmp_path)) as pilot:
+        await until(pilot, lambda: "1 overrides were not finished" in screen_text(pilot))
+        assert console(pilot).runs.latest is None

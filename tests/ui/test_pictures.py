@@ -1,0 +1,146 @@
+"""Each place as a picture, at the smallest size and on a wide screen, with the clock held."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from console.core.desk import Unavailable
+from console.core.faults import PluginFault
+from console.core.plan import Who
+from console.ui.app import Console
+from console.ui.screens.item import ItemScreen
+from console.ui.screens.trail import TrailScreen
+from console.ui.widgets.group_list import GroupList
+from tests.ui.driving import NARROW, WIDE, console, failures, filtered, items, screen_text, until
+from tests.ui.test_override import fill, planned
+from tests.ui.world import desk, open_queue, small_world, with_trail
+
+Story = Callable[[Pilot[None]], Awaitable[None]]
+
+
+async def _healthy(pilot: Pilot[None]) -> None:
+    """Everything that is asked in the background has been answered."""
+    healths = console(pilot).healths
+    await until(
+        pilot, lambda: all(h.fault or (h.counts and h.recent and h.findings and h.soon) for h in healths.values())
+    )
+
+
+async def overview(pilot: Pilot[None]) -> None:
+    await _healthy(pilot)
+    pilot.app.screen._tick()  # type: ignore[attr-defined]
+    await until(pilot, lambda: "failed" in screen_text(pilot) and "down" in screen_text(pilot))
+
+
+async def failures_place(pilot: Pilot[None]) -> None:
+    await _healthy(pilot)
+    screen = await failures(pilot)
+    await until(pilot, lambda: screen._count)
+    await pilot.press("down", "space", "space")
+
+
+async def mistake(pilot: Pilot[None]) -> None:
+    await failures_place(pilot)
+    await filtered(pilot, "attempts:many")
+    await until(pilot, lambda: "no number of attempts" in screen_text(pilot))
+
+
+async def item(pilot: Pilot[None]) -> None:
+    await _healthy(pilot)
+    await failures(pilot)
+    await pilot.press("down", "enter")
+    await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen) and pilot.app.screen._detail)
+    await until(pilot, lambda: "happened" in screen_text(pilot))
+
+
+async def groups(pilot: Pilot[None]) -> None:
+    await _healthy(pilot)
+    await pilot.press("3")
+    await until(pilot, lambda: pilot.app.screen.query_one(GroupList).groups and not pilot.app.screen._busy)  # type: ignore[attr-defined]
+
+
+async def helped(pilot: Pilot[None]) -> None:
+    await failures_place(pilot)
+    await pilot.press("question_mark")
+    await until(pilot, lambda: "Keys in Failures" in screen_text(pilot))
+
+
+async def plan(pilot: Pilot[None]) -> None:
+    await _healthy(pilot)
+    await failures(pilot)
+    await filtered(pilot, "condition:terminal backend:analysis-queue")
+    await until(pilot, lambda: items(pilot).item is not None)
+    await pilot.press("A", "r")
+    screen = await planned(pilot)
+    fill(screen, "the rate limits are lifted", "")
+    await until(pilot, lambda: "would change" in screen_text(pilot))
+
+
+async def trail(pilot: Pilot[None]) -> None:
+    await _healthy(pilot)
+    await failures(pilot)
+    await filtered(pilot, "condition:terminal error~timeout backend:analysis-queue")
+    await until(pilot, lambda: items(pilot).item is not None)
+    await pilot.press("space", "r")
+    screen = await planned(pilot)
+    fill(screen, "the timeouts are over")
+    await until(pilot, lambda: not screen.query_one("#confirm").disabled)
+    screen.query_one("#confirm").press()  # type: ignore[attr-defined]
+    await until(pilot, lambda: "✓ finished" in screen_text(pilot))
+    await pilot.press("4")
+    await until(pilot, lambda: isinstance(pilot.app.screen, TrailScreen) and "the timeout" in screen_text(pilot))
+    await pilot.press("v")
+    await until(pilot, lambda: "✓ intact" in screen_text(pilot))
+
+
+STORIES: dict[str, Story] = {
+    "overview": overview,
+    "failures": failures_place,
+    "mistake": mistake,
+    "item": item,
+    "groups": groups,
+    "help": helped,
+    "plan": plan,
+    "trail": trail,
+}
+
+
+@pytest.fixture
+def laid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A world whose every word is the same in each run: relative places, counted ids, a fixed person."""
+    monkeypatch.chdir(tmp_path)
+    ids = count(0x5E)  # a preview may be proposed again before the picture is taken
+    monkeypatch.setattr(secrets, "token_hex", lambda size=8: f"{next(ids):0{2 * size}x}")
+    monkeypatch.setattr("console.ui.person.who", lambda claimed: Who(1000, "ada", claimed))
+    small = small_world(Path(), 120)
+    gone = open_queue(Path("missing.db"), "partitions")
+    lost = Unavailable(
+        "steps", "workflow_steps", PluginFault("it needs psycopg", where="steps", fix="Install retriage[postgres].")
+    )
+    return with_trail(
+        desk([*small.backends, gone, lost], small.clock, views=small.views, runbooks=small.runbooks), Path()
+    )
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "160x50"])
+@pytest.mark.parametrize("story", STORIES)
+def test_looks_as_it_did(laid, snap_compare, story: str, size: tuple[int, int]) -> None:
+    assert snap_compare(Console(laid), terminal_size=size, run_before=STORIES[story])
+
+
+@pytest.mark.parametrize("theme", ["retriage-day", "ansi"])
+def test_other_themes_look_as_they_did(tmp_path: Path, snap_compare, theme: str) -> None:
+    assert snap_compare(
+        Console(small_world(tmp_path, 60, theme=theme)), terminal_size=NARROW, run_before=failures_place
+    )
+
+
+def test_read_only_looks_as_it_did(tmp_path: Path, snap_compare) -> None:
+    laid = with_trail(small_world(tmp_path, 60, read_only=True), tmp_path)
+    assert snap_compare(Console(laid), terminal_size=NARROW, run_before=failures_place)

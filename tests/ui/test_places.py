@@ -1,0 +1,264 @@
+"""Overview, Groups, Item, help, palette, go to: each place does what it says."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from console.core.desk import Unavailable
+from console.core.faults import ConfigFault, PluginFault
+from console.ui import themes
+from console.ui.actions import CATALOGUE, EVERYWHERE, PLACES, actions_of, checked_keymap, key_table, key_words
+from console.ui.app import Console
+from console.ui.screens.failures import FailuresScreen
+from console.ui.screens.groups import GroupsScreen
+from console.ui.screens.item import ItemScreen
+from console.ui.screens.override import OverrideScreen
+from console.ui.screens.overview import OverviewScreen
+from console.ui.screens.run import RunScreen
+from console.ui.screens.trail import TrailScreen
+from console.ui.widgets.group_list import GroupList
+from console.ui.widgets.upcoming_chart import UpcomingChart, storms
+from tests.ui.driving import NARROW, WIDE, console, failures, items, keys, opened, screen_text, until
+from tests.ui.world import ERRORS, NOON, desk, make_async, open_queue, small_world
+
+SCREENS = {
+    EVERYWHERE: Console,
+    "overview": OverviewScreen,
+    "failures": FailuresScreen,
+    "groups": GroupsScreen,
+    "trail": TrailScreen,
+    "item": ItemScreen,
+    "override": OverrideScreen,
+    "run": RunScreen,
+}
+
+
+# -- the catalogue -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", CATALOGUE, ids=lambda action: action.id)
+def test_every_action_has_its_method_and_help(action) -> None:
+    assert hasattr(SCREENS[action.place], f"action_{action.name}")
+    assert action.help
+    assert action.label
+    assert f"`{key_words(action.key)}`" in key_table()
+
+
+def test_a_keymap_is_checked() -> None:
+    assert checked_keymap({"failures.requeue": "R", "app.help": "f1,?"}) == {
+        "failures.requeue": "R",
+        "app.help": "f1,question_mark",
+    }
+    with pytest.raises(ConfigFault, match=r"Did you mean failures.requeue\?"):
+        checked_keymap({"failures.reqeue": "r"})
+    with pytest.raises(ConfigFault, match="is no key"):
+        checked_keymap({"failures.requeue": "ctrl+banana"})
+    with pytest.raises(ConfigFault, match=r"taken by failures\.sort"):
+        checked_keymap({"failures.requeue": "s"})
+
+
+def test_an_unknown_theme_is_a_fault() -> None:
+    with pytest.raises(ConfigFault, match="there is no theme 'purple'"):
+        themes.chosen("purple", ["a", "b"])
+
+
+async def test_keys_can_be_moved(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 20, keymap={"app.groups": "f3"})) as pilot:
+        await pilot.press("f3")
+        await until(pilot, lambda: isinstance(pilot.app.screen, GroupsScreen))
+
+
+@pytest.mark.parametrize("theme", ["retriage-day", "ansi", "textual-light", "nord"])
+async def test_themes(tmp_path: Path, theme: str) -> None:
+    async with opened(small_world(tmp_path, 20, theme=theme)) as pilot:
+        await failures(pilot)
+        assert "retrying" in screen_text(pilot)
+
+
+async def test_without_colour_everything_is_still_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with opened(small_world(tmp_path, 20)) as pilot:
+        await failures(pilot)
+        await pilot.press("space")
+        text = screen_text(pilot)
+        assert "↻ retrying" in text
+        assert "● 1 marked" in text
+
+
+# -- overview ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE])
+async def test_overview_tells_of_every_backend(tmp_path: Path, size: tuple[int, int]) -> None:
+    laid = small_world(tmp_path, 100)
+    lost = Unavailable("lost", "nosuch", PluginFault("no such plugin is installed", where="nosuch"))
+    gone = open_queue(tmp_path / "missing.db", "gone")
+    laid = desk([*laid.backends, gone, lost], laid.clock)
+    async with opened(laid, size) as pilot:
+        healths = console(pilot).healths
+        await until(
+            pilot, lambda: healths["jobs"].recent and healths["analysis-queue"].recent and healths["gone"].fault
+        )
+        await until(pilot, lambda: "2 down" in screen_text(pilot))
+        text = screen_text(pilot)
+        assert "analysis-queue" in text
+        assert "↻ 30 retrying" in text
+        assert "⊗ 40 terminal" in text
+        assert "4 attempts · 5m, 15m, 1h" in text
+        assert "Retries in the next hour" in text
+        if size == WIDE:
+            assert "there is no such file" in text
+            assert "no such plugin is installed" in text
+        await pilot.press("h")
+        await until(pilot, lambda: "Retries in the next day" in screen_text(pilot))
+        await pilot.press("down", "enter")
+        await until(
+            pilot,
+            lambda: isinstance(pilot.app.screen, FailuresScreen) and str(pilot.app.screen.filter) == "backend:jobs",
+        )
+
+
+async def test_a_storm_is_seen(tmp_path: Path) -> None:
+    make_async(tmp_path / "a.db", 0)
+    with sqlite3.connect(tmp_path / "a.db") as db:
+        for n in range(60):
+            due = NOON + timedelta(minutes=20, seconds=n / 2) if n < 40 else NOON + timedelta(minutes=n)
+            db.execute(
+                "INSERT INTO async_tasks VALUES (?,?,?,?,?,?,?,?,?)",
+                (f"t{n}", "X", "e", "PENDING", 1, due.isoformat(), "boom", NOON.isoformat(), NOON.isoformat()),
+            )
+    async with opened(desk([open_queue(tmp_path / "a.db", "q")])) as pilot:
+        await until(pilot, lambda: "storm" in screen_text(pilot))
+        assert "peak 40 in 20m 00s" in screen_text(pilot)
+        assert pilot.app.screen.query_one(UpcomingChart).day is False
+    assert storms([1] * 60) == set()
+
+
+async def test_no_backends_is_a_welcome(tmp_path: Path) -> None:
+    async with opened(desk([], config="/etc/retriage.yaml"), NARROW) as pilot:
+        await until(pilot, lambda: "No backends are configured yet" in screen_text(pilot))
+        assert "retriage demo" in screen_text(pilot)
+        assert "/etc/retriage.yaml" in screen_text(pilot)
+
+
+# -- groups ------------------------------------------------------------------------------------------
+
+
+async def test_groups_count_and_narrow(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 100)) as pilot:
+        await pilot.press("3")
+        await until(pilot, lambda: pilot.app.screen.query_one(GroupList).groups)
+        screen = pilot.app.screen
+        assert isinstance(screen, GroupsScreen)
+        await until(pilot, lambda: not screen._busy)
+        group = screen.table.group
+        assert group is not None
+        assert "✓ yes" in screen_text(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen) and items(pilot).complete)
+        table = items(pilot)
+        assert table.total() == group.count
+        assert {table.item_at(row).signature for row in range(table.total())} == {group.signature}  # type: ignore[union-attr]
+        assert "scanned" in screen_text(pilot)
+
+
+async def test_a_group_has_its_runbook(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 100)) as pilot:
+        await pilot.press("3")
+        await until(pilot, lambda: pilot.app.screen.query_one(GroupList).groups)
+        table = pilot.app.screen.query_one(GroupList)
+        table.cursor = next(n for n, g in enumerate(table.groups) if "rate limit" in g.sample)
+        await until(pilot, lambda: "https://wiki.example/runbooks/rate-limit" in screen_text(pilot))
+        await pilot.press("o")
+        assert console(pilot).clipboard == "https://wiki.example/runbooks/rate-limit"
+        await pilot.press("y")
+        assert console(pilot).clipboard == table.group.sample  # type: ignore[union-attr]
+
+
+# -- item --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE])
+async def test_an_item_tells_all(tmp_path: Path, size: tuple[int, int]) -> None:
+    async with opened(small_world(tmp_path, 60), size) as pilot:
+        await failures(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen) and "attempt" in screen_text(pilot))
+        screen = pilot.app.screen
+        assert isinstance(screen, ItemScreen)
+        await until(pilot, lambda: screen._detail)
+        text = screen_text(pilot)
+        assert "runs again by itself" in text
+        assert "ahead" in text
+        assert "cause" in text
+        await pilot.press("slash", *"status", "enter")
+        await until(pilot, lambda: "lines with status" in screen_text(pilot))
+        await pilot.press("n", "N", "escape", "y")
+        assert console(pilot).clipboard == screen._detail.error  # type: ignore[union-attr]
+        await pilot.press("Y")
+        assert console(pilot).clipboard == str(screen._item.key)
+        await pilot.press("c")
+        await until(
+            pilot, lambda: isinstance(pilot.app.screen, FailuresScreen) and "signature:" in str(pilot.app.screen.filter)
+        )
+
+
+async def test_an_item_that_is_gone_says_so(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 60)) as pilot:
+        await failures(pilot)
+        key = items(pilot).item.key  # type: ignore[union-attr]
+        with sqlite3.connect(tmp_path / "analysis.db") as db:
+            db.execute("DELETE FROM async_tasks WHERE task_id = ?", key.parts)
+        await pilot.press("enter")
+        await until(pilot, lambda: "There is no such item" in screen_text(pilot))
+
+
+# -- everywhere --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("key", "place"), [("1", "overview"), ("2", "failures"), ("3", "groups"), ("4", "trail")])
+async def test_help_is_the_catalogue(tmp_path: Path, key: str, place: str) -> None:
+    async with opened(small_world(tmp_path, 30), (120, 60)) as pilot:
+        await pilot.press(key, "question_mark")
+        await until(pilot, lambda: f"Keys in {PLACES[place]}" in screen_text(pilot))
+        text = screen_text(pilot)
+        assert all(action.help[:40] in text for action in (*actions_of(place), *actions_of(EVERYWHERE)))
+        await pilot.press("escape")
+        await until(pilot, lambda: "Keys in" not in screen_text(pilot))
+
+
+async def test_go_to_an_item_by_its_key(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 30)) as pilot:
+        await pilot.press("g", *"analysis-queue/task-00003", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen))
+        await pilot.press("escape", "g", *"nonsense", "enter")
+        await until(pilot, lambda: "That is not an item key" in screen_text(pilot))
+        await pilot.press("g", *"storms", "enter")
+        await until(
+            pilot, lambda: isinstance(pilot.app.screen, FailuresScreen) and "next<15m" in str(pilot.app.screen.filter)
+        )
+
+
+async def test_the_palette_has_every_action_of_the_place(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 30)) as pilot:
+        await failures(pilot)
+        offered = {command.title for command in pilot.app.get_system_commands(pilot.app.screen)}
+        assert {"Filter", "Sort", "Views", "Help", "Theme", "Quit"} <= offered
+        assert "Requeue" not in offered  # there is no trail on this desk
+        await pilot.press("ctrl+p")
+        await pilot.pause(0.1)
+        await pilot.press(*"groups", "down", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, GroupsScreen))
+
+
+async def test_tracebacks_are_told_by_their_last_line(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 60)) as pilot:
+        await failures(pilot)
+        assert keys(pilot)
+        assert "KeyError: 'user'" in screen_text(pilot)
+        assert "Traceback" not in screen_text(pilot)
+        assert any(error.startswith("Traceback") for error in ERRORS)
