@@ -1,0 +1,225 @@
+"""No change without a durable intent: the trail becomes unusable, in every way, before or in the middle of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from console.core.backend import PageRequest
+from console.core.faults import TrailBroken, TrailUnavailable
+from console.core.override import Progress
+from console.core.query import Filter
+from tests.faults import processes
+from tests.faults.world import KEEP, QueueFile, confirm, matching
+
+HOLD = "import sqlite3, sys, time\nc = sqlite3.connect(sys.argv[1], isolation_level=None)\nc.execute('BEGIN IMMEDIATE')\nprint('held', flush=True)\ntime.sleep(600)"
+PROMISED, MARGIN = 2.0, 1.5
+"""Seconds: what the operator is promised, and what a loaded test machine is forgiven."""
+
+
+@contextmanager
+def full_by_pages(trail: Path, console: object) -> Iterator[None]:
+    """The file may not grow by a page."""
+    connection = console.book._storage._connection  # type: ignore[attr-defined]  # the limit is per connection
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with suppress(TrailUnavailable):
+        while True:
+            console.book.refuse({"why": "x" * 200}, datetime.now(UTC))  # type: ignore[attr-defined]
+    yield
+
+
+@contextmanager
+def deleted(trail: Path, console: object) -> Iterator[None]:
+    trail.unlink()
+    yield
+
+
+@contextmanager
+def folder_deleted(trail: Path, console: object) -> Iterator[None]:
+    shutil.rmtree(trail.parent)
+    yield
+
+
+@contextmanager
+def replaced(trail: Path, console: object) -> Iterator[None]:
+    copy = trail.with_name("copy.db")
+    shutil.copy(trail, copy)
+    copy.replace(trail)
+    yield
+
+
+@contextmanager
+def log_deleted(trail: Path, console: object) -> Iterator[None]:
+    trail.with_name("trail.db-wal").unlink()
+    yield
+
+
+@contextmanager
+def locked(trail: Path, console: object) -> Iterator[None]:
+    holder = sqlite3.connect(trail, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    yield
+    holder.close()
+
+
+@contextmanager
+def hung(trail: Path, console: object) -> Iterator[None]:
+    """Another process holds the lock and is stopped."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(trail)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    holder.send_signal(signal.SIGSTOP)
+    yield
+    holder.kill()
+    holder.communicate()
+
+
+@contextmanager
+def overwritten(trail: Path, console: object) -> Iterator[None]:
+    """Somebody put another chain into the same file."""
+    holder = sqlite3.connect(trail, isolation_level=None)
+    for name in [name for (name,) in holder.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()]:
+        holder.execute(f"DROP TRIGGER {name}")
+    holder.execute("UPDATE record SET hash = '00' || substr(hash, 3) WHERE seq = (SELECT max(seq) FROM record)")
+    holder.close()
+    yield
+
+
+Break = Callable[[Path, object], object]
+WAYS: dict[str, Break] = {
+    "full": full_by_pages, "deleted": deleted, "folder deleted": folder_deleted, "replaced": replaced,
+    "log deleted": log_deleted, "locked": locked, "hung": hung, "overwritten": overwritten,
+}
+
+
+@dataclass
+class Closed:
+    """Trials of one way; `changed` and `late` must be 0, and every trial refused."""
+
+    trials: int = 0
+    refused: int = 0
+    changed: int = 0
+    """Rows changed after the trail had become unusable."""
+    late: int = 0
+    slowest: float = 0.0
+    reads_failed: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.refused == self.trials and not (self.changed or self.late or self.reads_failed)
+
+
+def trial(folder: Path, way: str, total: Closed, *, midway: bool, items: int = 600) -> None:
+    """Break the trail between plan and apply, or after the first chunk of an override."""
+    (folder / "state").mkdir()
+    queue = QueueFile.create(folder / "queue.db")
+    queue.fill(items, updated=datetime.now(UTC) - timedelta(hours=1))
+    console = processes.console_of(folder, chunk=1)
+    plan = console.propose(matching("condition:terminal"), KEEP)
+    console.book.refuse({"why": "so that there is a chain"}, console._clock.now())
+    queue.forget()
+    trail = folder / "state" / "trail.db"
+    began = time.monotonic()
+    allowed = 0
+    broken = None
+
+    def break_it(progress: Progress | None = None) -> None:
+        nonlocal began, allowed, broken
+        if broken is None:
+            allowed = progress.done if progress else 0
+            broken = WAYS[way](trail, console)
+            broken.__enter__()  # type: ignore[attr-defined]
+            began = time.monotonic()
+
+    total.trials += 1
+    try:
+        if not midway:
+            break_it()
+        console.carry_out(plan.id, confirm(plan), watch=break_it if midway else lambda _: None)
+    except (TrailUnavailable, TrailBroken):
+        total.refused += 1
+    took = time.monotonic() - began
+    total.slowest = max(total.slowest, took)
+    total.late += took > PROMISED + MARGIN
+    total.changed += len(queue.touched()) - allowed
+    backend = console.backends["queue"]
+    page = backend.page(PageRequest(Filter.parse("condition:*"), backend.now(), limit=10))
+    total.reads_failed += len(page.items) != 10
+    if broken is not None:
+        broken.__exit__(None, None, None)  # type: ignore[attr-defined]
+    console.book.close()  # type: ignore[attr-defined]
+    backend.close()
+
+
+def trials(way: str, count: int) -> Closed:
+    total = Closed()
+    for n in range(count):
+        folder = Path(tempfile.mkdtemp(prefix="retriage-closed-"))
+        try:
+            trial(folder, way, total, midway=n % 2 == 1)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return total
+
+
+# --- ways that need a process of their own ----------------------------------------------------------------
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from tests.faults import closed, processes
+from tests.faults.world import *
+from console.core.faults import TrailUnavailable
+folder, way = Path(sys.argv[1]), sys.argv[2]
+import os, signal
+console = processes.console_of(folder, chunk=1)
+plan = console.book.plan((folder / "plan").read_text())
+if way == "size":
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    console.book.refuse({"plan": plan.id}, console._clock.now())
+    size = max((folder / "state" / name).stat().st_size for name in ("trail.db", "trail.db-wal"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+elif os.getuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+try:
+    console.carry_out(plan.id, confirm(plan))
+    print("carried out")
+except TrailUnavailable as fault:
+    print("TrailUnavailable")
+"""
+
+
+def limited(folder: Path, way: str) -> tuple[str, int]:
+    """What a process told that may not write the trail's files, or not make them larger; and the rows it changed."""
+    (folder / "state").mkdir()
+    queue = QueueFile.create(folder / "queue.db")
+    queue.fill(100, updated=datetime.now(UTC) - timedelta(hours=1))
+    console = processes.console_of(folder)
+    (folder / "plan").write_text(console.propose(matching("condition:terminal"), KEEP).id)
+    console.book.close()  # type: ignore[attr-defined]
+    console.backends["queue"].close()
+    queue.forget()
+    if way != "size":  # may write the queue and read the trail, or not even that
+        for file in (folder, queue.path, *folder.glob("queue.db*")):
+            file.chmod(0o777)
+        for file in (folder / "state").iterdir():
+            file.chmod(0o644)
+        (folder / "state").chmod(0o755 if way == "nobody" else 0o700)
+    ran = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(folder), way], cwd=processes.ROOT, text=True, capture_output=True, timeout=60,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip(), len(queue.touched())

@@ -1,0 +1,156 @@
+"""Processes that faults happen to: a console that carries out or resumes, workers that take what it hands back.
+
+    python -m tests.faults.processes carry FOLDER [--point NAME[:PASSES]] [--chunk MICROSECONDS] [--naive]
+    python -m tests.faults.processes work FOLDER SEED
+
+A folder holds `queue.db` (with its oracle), `state/trail.db`, and `plan`, the id of the plan to bring to its end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from console.core import carrying
+from console.core.faults import Fault
+from console.core.limits import Limits
+from console.core.operations import Operations
+from console.core.override import Override, OverrideState
+from console.core.ports import Stop
+from console.process import Signals, SystemClock
+from console.trail.owner import owner_token
+from console.trail.store import TrailBook, open_book
+from tests.faults.world import WHENCE, WHO, QueueFile, confirm
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def trail_of(folder: Path, *, read_only: bool = False) -> TrailBook:
+    return open_book(f"sqlite:///{folder}/state/trail.db", read_only=read_only, anchor=None, clock=SystemClock())
+
+
+def queue_of(folder: Path) -> QueueFile:
+    return QueueFile(folder / "queue.db")
+
+
+def console_of(
+    folder: Path, *, chunk: int = 50_000, reach: Callable[[str], None] = lambda _: None, deadline: float = 30
+) -> Operations:
+    limits = Limits(max_items=1_000_000, chunk_target=timedelta(microseconds=chunk))
+    backend = queue_of(folder).open(deadline=timedelta(seconds=deadline))
+    return Operations(
+        {"queue": backend}, trail_of(folder), SystemClock(), limits=limits, owner=owner_token(), reach=reach
+    )
+
+
+def bring_to_its_end(folder: Path, console: Operations, stop: Stop | None = None) -> Override:
+    """Apply the folder's plan, or resume what became of it: what a person does after a crash."""
+    plan = console.book.plan((folder / "plan").read_text())
+    begun = [override for override in console.book.overrides() if override.plan_id == plan.id]
+    if not begun:
+        return console.carry_out(plan.id, confirm(plan), stop)
+    if begun[0].state.over:
+        return begun[0]
+    return console.resume(begun[0].op_id, WHO, WHENCE, stop)
+
+
+def naive(folder: Path, chunk: int = 100) -> None:
+    """What a script would do: whatever is FAILED now, and a note of it afterwards."""
+    with closing(sqlite3.connect(folder / "queue.db", isolation_level=None, timeout=30)) as queue:
+        queue.execute("CREATE TABLE IF NOT EXISTS notes (task_id TEXT)")
+        for _ in range(1_000_000):
+            rows = queue.execute(
+                "UPDATE async_tasks SET status = 'PENDING', next_run_at = strftime('%Y-%m-%dT%H:%M:%S+00:00', 'now') WHERE task_id IN"
+                " (SELECT task_id FROM async_tasks WHERE status = 'FAILED' ORDER BY task_id LIMIT ?) AND status = 'FAILED'"
+                " RETURNING task_id", (chunk,),
+            ).fetchall()
+            if not rows:
+                return
+            queue.executemany("INSERT INTO notes VALUES (?)", rows)
+
+
+def killer(point: str) -> Callable[[str], None]:
+    """Die at the n-th pass of a point of the core."""
+    name, _, count = point.partition(":")
+    left = int(count or 1)
+
+    def reach(reached: str) -> None:
+        nonlocal left
+        if reached == name:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return reach
+
+
+def carry(folder: Path, point: str, chunk: int, is_naive: bool) -> int:
+    if is_naive:
+        naive(folder)
+        return 0
+    signals = Signals()
+    signals.listen()
+    carrying.FIRST_CHUNK = carrying.SMALLEST_CHUNK  # so that few items make many chunks
+    console = console_of(folder, chunk=chunk, reach=killer(point))
+    (folder / "started").touch()
+    try:
+        override = bring_to_its_end(folder, console, signals)
+    except Fault as fault:
+        sys.stderr.write(f"{fault}\n")
+        return 10 + fault.exit_code
+    return 0 if override.state is OverrideState.FINISHED else 1
+
+
+def work(folder: Path, seed: int) -> None:
+    """The queue's own worker: a task takes it up to three milliseconds, and three in ten fail again."""
+    chance = random.Random(seed)
+    signals = Signals()
+    signals.listen()
+
+    def handle(_type: str, _payload: Mapping[str, Any]) -> None:
+        time.sleep(chance.random() * 0.003)
+        if chance.random() < 0.3:
+            raise RuntimeError("upstream timed out")
+
+    class Brisk(SystemClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(min(seconds, 0.02))
+
+    queue_of(folder).open().run(handle, Brisk(), signals, lambda _: None)
+
+
+def start(*arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.faults.processes", *arguments], cwd=ROOT, text=True, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}, **options,
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["carry", "work"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("seed", type=int, nargs="?", default=0)
+    parser.add_argument("--point", default="")
+    parser.add_argument("--chunk", type=int, default=2_000)
+    parser.add_argument("--naive", action="store_true")
+    given = parser.parse_args()
+    if given.what == "work":
+        work(given.folder, given.seed)
+        return 0
+    return carry(given.folder, given.point, given.chunk, given.naive)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""ssh lost: SIGHUP, SIGTERM or SIGINT in mid-override; the chunk is finished and recorded, the rest can be resumed."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from console.core.override import OverrideState
+from tests.faults import processes
+from tests.faults.world import KEEP, WHENCE, WHO, QueueFile, final_outcomes, matching
+
+SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+PROMISED, MARGIN = 2.0, 2.0
+"""Seconds until it has ended, and what a loaded test machine is forgiven."""
+
+
+@dataclass
+class Signalled:
+    """`open`, `late`, `unrecorded` and `twice` must be 0."""
+
+    trials: int = 0
+    midway: int = 0
+    open: int = 0
+    """Intents without an outcome, or overrides that do not say they were stopped."""
+    late: int = 0
+    slowest: float = 0.0
+    unrecorded: int = 0
+    unfinished: int = 0
+    twice: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not (self.open or self.late or self.unrecorded or self.unfinished or self.twice)
+
+
+def trial(number: signal.Signals, items: int, total: Signalled) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="retriage-signal-"))
+    try:
+        (folder / "state").mkdir()
+        queue = QueueFile.create(folder / "queue.db")
+        queue.fill(items, updated=datetime.now(UTC) - timedelta(hours=1))
+        queue.forget()
+        console = processes.console_of(folder)
+        (folder / "plan").write_text(console.propose(matching("condition:terminal"), KEEP).id)
+        process = processes.start("carry", str(folder), "--chunk", "1")
+        end = time.monotonic() + 60
+        while time.monotonic() < end and len(queue.touched()) < 2:
+            time.sleep(0.002)
+        process.send_signal(number)
+        began = time.monotonic()
+        _, said = process.communicate(timeout=60)
+        took = time.monotonic() - began
+        (override,) = console.book.overrides()
+        told = final_outcomes(console.book, override.op_id)
+        total.trials += 1
+        total.slowest = max(total.slowest, took)
+        total.late += took > PROMISED + MARGIN
+        total.open += len(console.book.open_intents(override.op_id))
+        total.unrecorded += len({f"queue/{id}" for id in queue.handed_back()} ^ told.keys())
+        if process.returncode == 1:
+            total.midway += 1
+            total.open += (override.state, override.note) != (OverrideState.STOPPED, "stopped by a signal")
+            override = console.resume(override.op_id, WHO, WHENCE)
+        total.unfinished += override.state is not OverrideState.FINISHED or bool(said)
+        total.twice += sum(times > 1 for times in queue.handed_back().values())
+        total.unfinished += len(queue.handed_back()) != items
+        console.book.close()  # type: ignore[attr-defined]
+        console.backends["queue"].close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
