@@ -100,20 +100,28 @@ def cases(quick: bool) -> Iterator[Result]:
     items = rows // 10
     proposing, carrying, holds = [], [], []
     for _ in range(turns):
-        raw = copy_of(source, "raw.db")
-        reference = timed(lambda raw=raw: raw_propose(raw))  # type: ignore[misc]
-        bench = Bench(source, "ours")
-        plans: list[Plan] = []
-        proposing.append((timed(lambda: plans.append(bench.propose())), reference))
-        reference = timed(lambda raw=raw: raw_carry_out(raw))  # type: ignore[misc]
-        chunks = _timed_chunks(bench)
-        carrying.append((timed(lambda: bench.carry_out(plans[0])), reference))
-        holds.append(statistics.median(chunks))
-        bench.close()
+        proposed, carried, hold = _turn(source)
+        proposing.append(proposed)
+        carrying.append(carried)
+        holds.append(hold)
     yield from_pairs(f"propose {items} on SQLite", 3.0, proposing)
     yield from_pairs(f"carry out {items} on SQLite", 2.0, carrying)
     target = Limits().chunk_target.total_seconds()
     yield from_pairs("a chunk holds the writer lock (median)", 1.0, [(hold, target) for hold in holds])
+
+
+def _turn(source: Path) -> tuple[tuple[float, float], tuple[float, float], float]:
+    """Raw and ours, proposing and carrying out, each on a fresh copy; and how long a chunk took."""
+    raw = copy_of(source, "raw.db")
+    bench = Bench(source, "ours")
+    plans: list[Plan] = []
+    raw_proposed = timed(lambda: raw_propose(raw))
+    proposed = timed(lambda: plans.append(bench.propose()))
+    raw_carried = timed(lambda: raw_carry_out(raw))
+    chunks = _timed_chunks(bench)
+    carried = timed(lambda: bench.carry_out(plans[0]))
+    bench.close()
+    return (proposed, raw_proposed), (carried, raw_carried), statistics.median(chunks)
 
 
 def _timed_chunks(bench: Bench) -> list[float]:

@@ -31,10 +31,8 @@ _OPEN, _SEALED, _DOOMED = 0, 1, 2
 _COLUMNS = ("plan", "ordinal", "key", "unit", "before", "blocked")
 _BY_PREFIX = """SELECT id, body, release, hash FROM plan
     WHERE stage = ? AND substr(id, 1, ?) = ? ORDER BY length(id), id LIMIT 2"""
-_UPWARDS = """SELECT ordinal, key, unit, before, blocked FROM plan_item
+_ROWS = """SELECT ordinal, key, unit, before, blocked FROM plan_item
     WHERE plan = ? AND ordinal >= ? AND ordinal <= ? ORDER BY ordinal LIMIT ?"""
-_DOWNWARDS = """SELECT ordinal, key, unit, before, blocked FROM plan_item
-    WHERE plan = ? AND ordinal <= ? AND ordinal >= ? ORDER BY ordinal DESC LIMIT ?"""
 _SEAL = "UPDATE plan SET stage = ?, created = ?, expires = ?, body = ?, release = ?, hash = ? WHERE id = ?"
 _PURGE = """DELETE FROM plan_item WHERE plan = ? AND ordinal IN
     (SELECT ordinal FROM plan_item WHERE plan = ? ORDER BY ordinal LIMIT ?)"""
@@ -104,16 +102,13 @@ class Plans:
         return _unpacked(found)
 
     def rows(self, plan_id: str, first: int, last: int) -> Iterator[Sequence[PlanRow]]:
-        """With `first` above `last` the rows come downwards, as what is blocked is numbered."""
-        step = 1 if first <= last else -1
-        sql = _UPWARDS if step == 1 else _DOWNWARDS
-        while True:
-            rows = select(self._storage, sql, (plan_id, first, last, BATCH))
+        while first <= last:
+            rows = select(self._storage, _ROWS, (plan_id, first, last, BATCH))
             if rows:
                 yield list(starmap(PlanRow, original(rows, 1, 2, 3, 4)))
-            if len(rows) < BATCH or rows[-1][0] == last:
+            if len(rows) < BATCH:
                 return
-            first = rows[-1][0] + step
+            first = rows[-1][0] + 1
 
 
 def only(rows: Sequence[Row], wanted: str) -> Row | None:

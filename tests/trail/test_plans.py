@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from console.core.faults import NoSuchPlan, PlanAltered, PlanStale
-from console.core.plan import PlanHash, PlanRow
+from console.core.plan import PlanRow
 from console.core.release import Canary, Now, Over, Rate, Release
 from console.trail.plans import BATCH
 from console.trail.store import TrailBook
@@ -36,17 +36,6 @@ def test_rows_are_streamed_in_order_and_only_those_asked_for(book: TrailBook) ->
     assert [row.ordinal for batch in book.rows(plan.id, 7, 9) for row in batch] == [7, 8, 9]
     assert [row.ordinal for batch in book.rows(plan.id, -3, -1) for row in batch] == [-3, -2, -1]
     assert list(book.rows(plan.id, 10**6, 10**7)) == []
-
-
-def test_rows_read_downwards_hash_as_they_did_when_proposed(book: TrailBook) -> None:
-    rows = plan_rows(3, blocked=4)
-    plan = make_plan(rows)
-    book.add_rows(plan.id, rows)
-    book.seal(plan)
-    again = PlanHash()
-    for batch in (*book.rows(plan.id, 0, 2), *book.rows(plan.id, -1, -4)):
-        again.add(batch)
-    assert again.seal(book.plan(plan.id)) == plan.hash
 
 
 def test_hostile_texts_in_rows_survive(book: TrailBook) -> None:
