@@ -57,7 +57,7 @@ def test_the_example_is_valid_and_complete() -> None:
     text = (ROOT / "config.example.yaml").read_text()
     found = loads(text, Path("config.example.yaml"))
     assert [backend.name for backend in found.backends] == [
-        "analysis-queue", "jobs", "job-files", "analyses", "partitions", "steps", "river",
+        "analysis-queue", "jobs", "job-files", "analyses", "partitions", "steps",
     ]  # fmt: skip
     assert found.console.model_fields_set == set(type(found.console).model_fields)
 
