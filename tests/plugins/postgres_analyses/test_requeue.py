@@ -68,17 +68,17 @@ def test_an_error_that_is_not_recoverable_needs_the_flag_and_goes_through_the_st
 BLOCKED: list[tuple[dict[str, Any], Order, str]] = [
     ({"retry_count": 3}, Order(), "3 of 3 retries used, shared by both pipelines; use budget fresh"),
     ({"retry_count": None}, Order(), "retry_count is NULL, which its own loop never takes; use budget fresh"),
-    ({"processed_at": None, "last_retry_at": ago(timedelta(0))}, Order(), "processed_at is not set"),
-    ({"processed_at": ago(timedelta(seconds=1))}, Order(), "a requeue would change nothing"),
-    ({"processed_at": ago(timedelta(seconds=1)), "retry_count": 0}, FRESH, "a requeue would change nothing"),
-    ({"retry_count": 1, "last_retry_at": ago(6 * MINUTE)}, Order(), "is already due"),
+    ({"processed_at": None, "last_retry_at": timedelta(0)}, Order(), "processed_at is not set"),
+    ({"processed_at": timedelta(seconds=1)}, Order(), "a requeue would change nothing"),
+    ({"processed_at": timedelta(seconds=1), "retry_count": 0}, FRESH, "a requeue would change nothing"),
+    ({"retry_count": 1, "last_retry_at": 6 * MINUTE}, Order(), "is already due"),
     ({"vectorization_error": "malformed", "processed_at": None}, FORCED, "processed_at is not set"),
-    ({"vectorization_error": "malformed", "processed_at": ago(MINUTE)}, FORCED, "the loop's stuck rule takes it only from "),
+    ({"vectorization_error": "malformed", "processed_at": MINUTE}, FORCED, "the loop's stuck rule takes it only from "),
     ({"vectorization_status": "pending", "retry_count": 1}, FRESH, "its own loop takes stuck items by itself"),
     ({"vectorization_status": "pending", "retry_count": 3}, Order(), "3 of 3 retries used"),
-    ({"vectorization_status": "pending", "retry_count": 3, "last_retry_at": ago(MINUTE)}, FRESH, "may still be running"),
-    ({"vectorization_status": "pending", "processed_at": ago(MINUTE)}, FRESH, "has not failed"),
-    ({"vectorization_status": "pending", "retry_count": 1, "processed_at": ago(MINUTE)}, FRESH, "is running within its limit"),
+    ({"vectorization_status": "pending", "retry_count": 3, "last_retry_at": MINUTE}, FRESH, "may still be running"),
+    ({"vectorization_status": "pending", "processed_at": MINUTE}, FRESH, "has not failed"),
+    ({"vectorization_status": "pending", "retry_count": 1, "processed_at": MINUTE}, FRESH, "is running within its limit"),
     ({"vectorization_status": "success"}, FRESH, "is done"),
     ({"vectorization_status": "skipped"}, FRESH, "is done"),
     ({"vectorization_status": "odd"}, FRESH, "no rule for"),
@@ -89,7 +89,8 @@ BLOCKED: list[tuple[dict[str, Any], Order, str]] = [
 def test_what_the_loop_would_ignore_is_blocked_with_the_reason(
     table: Table, operator: Operator, values: dict[str, Any], order: Order, reason: str
 ) -> None:
-    id = failed(table, **values)
+    at_run_time = {name: ago(value) if isinstance(value, timedelta) else value for name, value in values.items()}
+    id = failed(table, **at_run_time)
     plan = operator.plan((id, "vectorization"), order=order)
     assert (plan.changes, len(plan.blocked)) == (0, 1)
     assert reason in next(iter(plan.blocked))

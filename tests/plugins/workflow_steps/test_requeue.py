@@ -59,26 +59,26 @@ def test_only_a_step_in_error_can_be_reset(workflow: Workflow, operator: Operato
     assert (plan.changes, len(plan.blocked)) == (0, 1)
 
 
-TASKS: list[tuple[str, datetime, str | None, bool]] = [
-    ("pending", ago(days=3), None, False),
-    ("waiting_for_dependencies", ago(minutes=59), None, False),
-    ("waiting_for_dependencies", ago(minutes=61), "for over 60m", True),
-    ("waiting_for_retry", ago(minutes=29), None, False),
-    ("waiting_for_retry", ago(minutes=31), "for over 30m", True),
-    ("blocked_by_failures", ago(minutes=1), "its task is blocked_by_failures", True),
-    ("error", ago(minutes=1), "its task is error", True),
-    ("steps_in_process", ago(minutes=1), "its task is steps_in_process", False),
-    ("complete", ago(minutes=1), "its task is complete", False),
-    ("cancelled", ago(minutes=1), "its task is cancelled", False),
-    ("resolved_manually", ago(minutes=1), "its task is resolved_manually", False),
+TASKS: list[tuple[str, timedelta, str | None, bool]] = [
+    ("pending", timedelta(days=3), None, False),
+    ("waiting_for_dependencies", timedelta(minutes=59), None, False),
+    ("waiting_for_dependencies", timedelta(minutes=61), "for over 60m", True),
+    ("waiting_for_retry", timedelta(minutes=29), None, False),
+    ("waiting_for_retry", timedelta(minutes=31), "for over 30m", True),
+    ("blocked_by_failures", timedelta(minutes=1), "its task is blocked_by_failures", True),
+    ("error", timedelta(minutes=1), "its task is error", True),
+    ("steps_in_process", timedelta(minutes=1), "its task is steps_in_process", False),
+    ("complete", timedelta(minutes=1), "its task is complete", False),
+    ("cancelled", timedelta(minutes=1), "its task is cancelled", False),
+    ("resolved_manually", timedelta(minutes=1), "its task is resolved_manually", False),
 ]
 
 
 @pytest.mark.parametrize(("state", "since", "reason", "can_be_woken"), TASKS, ids=range(len(TASKS)))
 def test_the_plan_knows_which_tasks_the_orchestrator_looks_at(
-    workflow: Workflow, operator: Operator, state: str, since: datetime, reason: str | None, can_be_woken: bool
+    workflow: Workflow, operator: Operator, state: str, since: timedelta, reason: str | None, can_be_woken: bool
 ) -> None:
-    id = workflow.step(task=workflow.task(state, since))
+    id = workflow.step(task=workflow.task(state, ago(seconds=since.total_seconds())))
     plan = operator.plan(id, order=FRESH)
     assert plan.changes == (reason is None)
     if reason is not None:
