@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Literal
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.screen import Screen
-from textual.worker import Worker, WorkerState
 
 from console.core.desk import Desk
 from console.core.faults import Fault
@@ -31,6 +30,7 @@ from console.ui.actions import EVERYWHERE, PLACES, actions_of, bindings_of, chec
 from console.ui.health import Health, Monitor
 from console.ui.lanes import Lanes, off_loop
 from console.ui.messages import HealthChanged, RunChanged
+from console.ui.reports import Reports
 from console.ui.runs import Runs
 from console.ui.screens.overview import OverviewScreen
 from console.ui.screens.place import Place
@@ -65,7 +65,7 @@ def _load_the_rest() -> None:
         import_module(f"console.ui.screens.{module}")
 
 
-class Console(App[None]):
+class Console(Reports, App[None]):
     """One mode per place, each with its own stack of screens."""
 
     TITLE = "Retriage"
@@ -126,13 +126,11 @@ class Console(App[None]):
             self._exception_event.set()
         self._close_messages_no_wait()
 
-    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        error = event.worker.error
-        if event.state is WorkerState.ERROR and isinstance(error, Exception):
-            if isinstance(error, Fault):
-                self.say(str(error), severity="error")
-            else:
-                self._handle_exception(error)
+    def worker_failed(self, error: Exception) -> None:
+        if isinstance(error, Fault):
+            self.say(str(error), severity="error")
+        else:
+            self._handle_exception(error)
 
     # -- for the screens ---------------------------------------------------------------------------
 

@@ -106,7 +106,7 @@ ANSI = Theme(
         "muted": "ansi_bright_black",
         "calm": "ansi_cyan",
         "line": "ansi_bright_black",
-        "cursor": "ansi_blue",
+        "cursor": "ansi_white",
         "cursor-blurred": "ansi_bright_black",
         "marked": "ansi_yellow",
         "border": "ansi_bright_black",

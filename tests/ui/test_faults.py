@@ -132,3 +132,17 @@ async def test_an_error_of_our_own_ends_the_console_and_prints_no_locals(tmp_pat
     assert isinstance(app.crash, RuntimeError)
     assert app.return_code == 1
     assert secret not in "".join(capsys.readouterr())
+
+
+async def test_an_error_in_a_worker_of_a_screen_is_not_swallowed(tmp_path: Path) -> None:
+    app = Console(small_world(tmp_path, 10))
+    with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the error comes while the console runs
+        async with app.run_test() as pilot:
+            screen = await failures(pilot)
+
+            async def broken() -> None:
+                raise ZeroDivisionError
+
+            screen.run_worker(broken(), exit_on_error=False)
+            await pilot.pause(1)
+    assert isinstance(app.crash, ZeroDivisionError)

@@ -264,6 +264,6 @@ def _attempt_lines(attempt: Attempt, now: datetime) -> Iterator[Line]:
     bad = attempt.error is not None
     yield [Cell("  ● ", "error" if bad else "good"), Cell(safe.line("  ".join(parts), 400))]
     if attempt.error:
-        yield [Cell("  │ ", "muted"), Cell(safe.line(attempt.error, 160), "muted")]
+        yield [Cell("  │ ", "muted"), Cell(safe.line(cells.telling_line(attempt.error)), "muted")]
     if attempt.next_delay is not None:
         yield [Cell("  │ ", "muted"), Cell(f"then waits {countdown(attempt.next_delay)}", "muted")]

@@ -11,6 +11,7 @@ from textual.widgets import Footer, Input
 
 from console.ui.actions import EVERYWHERE, Action, action_named, actions_of
 from console.ui.messages import HealthChanged
+from console.ui.reports import Reports
 from console.ui.widgets.top_bar import TopBar
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from console.ui.app import Console
 
 
-class Place(Screen[Any]):
+class Place(Reports, Screen[Any]):
     """A screen with a name in the catalogue."""
 
     PLACE: ClassVar[str] = ""

@@ -26,6 +26,7 @@ from console.ui import cells, person, safe
 from console.ui.cells import Cell, thousands
 from console.ui.lanes import Raised, off_loop
 from console.ui.messages import PlanReady
+from console.ui.reports import Reports
 from console.ui.widgets.filter_bar import QueryInput
 from console.ui.widgets.text_pane import Line, TextPane
 
@@ -51,7 +52,7 @@ class Toggle(Checkbox):
         return Content.assemble(("[x]" if self.value else "[ ]", style))
 
 
-class PlanScreen(ModalScreen[tuple[Plan, Confirmation] | None]):
+class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
     """Every change of budget, release or flags makes a new plan; the old one is forgotten."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Cancel")]
@@ -67,6 +68,7 @@ class PlanScreen(ModalScreen[tuple[Plan, Confirmation] | None]):
         self._stop = Raised()
         self._timer: Timer | None = None
         self._items: list[str] = []
+        self._wanted: tuple[Order, Release] | None = None
 
     @property
     def console_app(self) -> Console:
@@ -122,8 +124,18 @@ class PlanScreen(ModalScreen[tuple[Plan, Confirmation] | None]):
         order = Order(budget=Budget.FRESH if "fresh" in chosen else Budget.KEEP, flags=flags)
         return order, parse_release(self.query_one("#release", QueryInput).value or "now")
 
+    def _propose_if_changed(self) -> None:
+        """An input also tells of the value it starts with."""
+        try:
+            same = self._order() == self._wanted
+        except Fault:
+            same = False
+        if not same:
+            self._propose()
+
     def _propose(self) -> None:
         self._forget()
+        self._wanted = None
         self._generation += 1
         self._stop.requested = True
         self._stop = Raised()
@@ -132,6 +144,7 @@ class PlanScreen(ModalScreen[tuple[Plan, Confirmation] | None]):
         except Fault as fault:
             self.problem = str(fault)
             return
+        self._wanted = wanted
         self.problem = ""
         self._preview([[Cell("working out what would change…", "muted")]])
         self.run_worker(
@@ -246,7 +259,7 @@ class PlanScreen(ModalScreen[tuple[Plan, Confirmation] | None]):
     def _release_typed(self) -> None:
         if self._timer is not None:
             self._timer.stop()
-        self._timer = self.set_timer(_DEBOUNCE, self._propose)
+        self._timer = self.set_timer(_DEBOUNCE, self._propose_if_changed)
 
     @on(Input.Changed, "#reason")
     @on(Input.Changed, "#count")

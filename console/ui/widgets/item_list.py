@@ -17,6 +17,7 @@ from console.core.query import Filter, Sort
 from console.ui.cells import ITEM_COLUMNS, Cell
 from console.ui.feed import CHUNK, Chunk, Feed, Source
 from console.ui.lanes import Lanes, Raised
+from console.ui.reports import Reports
 from console.ui.rows import Departed, Gap, Row, key_of, sign, stand_in
 from console.ui.widgets.line_table import GAP, LineTable
 
@@ -33,7 +34,7 @@ class Question:
     sort: Sort
 
 
-class ItemList(LineTable):
+class ItemList(Reports, LineTable):
     """A virtual list. The parent sets `question` and `estimate`; reading, marks and the cursor are its own."""
 
     question: reactive[Question | None] = reactive(None, init=False, repaint=False, always_update=True)

@@ -136,9 +136,11 @@ class LineTable(ScrollView, can_focus=True):
             style = self.get_component_rich_style(f"tone--{name}")
             if on_cursor:
                 cursor = "table--cursor" if self.has_focus else "table--cursor-blurred"
-                style += self.get_component_rich_style(cursor, partial=True).without_color + Style(
-                    bgcolor=self.get_component_rich_style(cursor).bgcolor
-                )
+                whole = self.get_component_rich_style(cursor)
+                if self.app.native_ansi_color:
+                    style = whole  # sixteen colours leave no room for a tone on the cursor
+                else:
+                    style += whole.without_color + Style(bgcolor=whole.bgcolor)
             self._styles[name, on_cursor] = style
         return style
 

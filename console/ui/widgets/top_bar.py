@@ -40,8 +40,14 @@ class TopBar(Widget):
                 left.append(Content.from_markup(f"[$accent]{key}[/] [b $foreground]{title}[/]  "))
             else:
                 left.append(Content.from_markup(f"[@click=app.{place}][$muted]{key} {title}[/][/]  "))
-        right = [part for part in (self._run(), self._backends(), self._badge(), self._time()) if part.plain]
-        tabs, state = Content.assemble(*left), Content(" · ").join(right)
+        tabs = Content.assemble(*left)
+        parts = [self._run(), self._backends(), self._badge(), self._time()]
+        for dropped in (None, 3, 1):  # the time goes first, then the backends, which Overview has
+            if dropped is not None:
+                parts[dropped] = Content("")
+            state = Content(" · ").join(part for part in parts if part.plain)
+            if tabs.cell_length + state.cell_length < self.size.width:
+                break
         gap = self.size.width - tabs.cell_length - state.cell_length - 1
         return Content.assemble(tabs, " " * max(gap, 1), state, " ")
 
