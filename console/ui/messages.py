@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from textual.message import Message
 
@@ -50,6 +51,8 @@ class DetailReady(Message):
 
     detail: Detail | None
     fault: Fault | None = None
+    overrides: Sequence[tuple[datetime, str]] = ()
+    """What the trail did to it, and when."""
 
 
 @dataclass

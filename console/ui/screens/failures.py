@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -105,9 +106,8 @@ class FailuresScreen(Place):
 
     def _recount(self) -> None:
         if not self.filter.terms_for(Field.SIGNATURE):
-            self.run_worker(
-                self._counted(self._generation, self.filter), group="counts", exclusive=True, exit_on_error=False
-            )
+            counted: Any = partial(self._counted, self._generation, self.filter)  # cancelled, it was never begun
+            self.run_worker(counted, group="counts", exclusive=True, exit_on_error=False)
 
     async def _counted(self, generation: int, filter: Filter) -> None:
         now = self.desk.clock.now()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -147,9 +148,8 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         self._wanted = wanted
         self.problem = ""
         self._preview([[Cell("working out what would change…", "muted")]])
-        self.run_worker(
-            self._proposed(self._generation, self._stop, wanted), group="plan", exclusive=True, exit_on_error=False
-        )
+        proposed: Any = partial(self._proposed, self._generation, self._stop, wanted)  # cancelled, it was never begun
+        self.run_worker(proposed, group="plan", exclusive=True, exit_on_error=False)
 
     async def _proposed(self, generation: int, stop: Raised, wanted: tuple[Order, Release] | None) -> None:
         operations = self.console_app.desk.operations

@@ -42,12 +42,11 @@ class TopBar(Widget):
                 left.append(Content.from_markup(f"[@click=app.{place}][$muted]{key} {title}[/][/]  "))
         tabs = Content.assemble(*left)
         parts = [self._run(), self._backends(), self._badge(), self._time()]
-        for dropped in (None, 3, 1):  # the time goes first, then the backends, which Overview has
-            if dropped is not None:
+        room = self.size.width - tabs.cell_length
+        for dropped in (3, 1):  # the time goes first, then the backends, which Overview has
+            if _joined(parts).cell_length >= room:
                 parts[dropped] = Content("")
-            state = Content(" · ").join(part for part in parts if part.plain)
-            if tabs.cell_length + state.cell_length < self.size.width:
-                break
+        state = _joined(parts)
         gap = self.size.width - tabs.cell_length - state.cell_length - 1
         return Content.assemble(tabs, " " * max(gap, 1), state, " ")
 
@@ -69,3 +68,7 @@ class TopBar(Widget):
 
     def _time(self) -> Content:
         return Content("") if self.now is None else safe.phrase("[$muted]$at[/]", at=f"{self.now:%H:%M:%S}Z")
+
+
+def _joined(parts: list[Content]) -> Content:
+    return Content(" · ").join(part for part in parts if part.plain)
