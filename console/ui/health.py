@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from time import monotonic
 from typing import Any
 
 from console.core.backend import Count, Finding, Histogram, PageRequest, Severity, Timeline
@@ -25,6 +26,8 @@ _BEAT = 1.5
 _PATIENCE = 2.5
 """Beat and patience together stay under the five seconds in which a dead backend must be seen."""
 _SLOW_THINGS = 30.0
+_REST = 20
+"""What took long is asked for that much more rarely, so that a large backend is not read all the time."""
 _CHECKS = 300.0
 _FAILURES = Filter.parse("condition:failed,terminal,stuck,unknown")
 
@@ -83,7 +86,7 @@ class Monitor:
             for watch in (
                 self._often(lane, self._beat, _BEAT),
                 self._often(lane, self._count, self._every),
-                self._often(lane, self._look_back, _SLOW_THINGS),
+                self._often(lane, self._look_back, _SLOW_THINGS, _REST),
                 self._often(lane, self._check, _CHECKS),
             )
         ]
@@ -91,10 +94,13 @@ class Monitor:
     async def read_again(self) -> None:
         await asyncio.gather(*(each(lane) for lane in self._lanes for each in (self._count, self._look_back)))
 
-    async def _often(self, lane: Lane, ask: Callable[[Lane], Coroutine[Any, Any, None]], every: float) -> None:
+    async def _often(
+        self, lane: Lane, ask: Callable[[Lane], Coroutine[Any, Any, None]], every: float, rest: int = 1
+    ) -> None:
         while True:
+            began = monotonic()
             await ask(lane)
-            await asyncio.sleep(every)
+            await asyncio.sleep(max(every, rest * (monotonic() - began)))
 
     async def _beat(self, lane: Lane) -> None:
         try:
@@ -102,7 +108,10 @@ class Monitor:
         except Fault as fault:
             self._failed(lane.name, "beat", fault)
         else:
+            recovered = "beat" in self._faults[lane.name]
             self._answered(lane.name, "beat")
+            if recovered:
+                await self._count(lane)
 
     async def _count(self, lane: Lane) -> None:
         now = self._clock.now()

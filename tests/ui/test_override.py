@@ -68,6 +68,9 @@ async def test_marked_items_are_requeued_recorded_and_undone(tmp_path: Path) -> 
         assert "3 of 3" in screen_text(pilot)
         after = statuses(tmp_path)
         assert after["PENDING"] - before["PENDING"] == 3 == before["FAILED"] - after["FAILED"]
+        key = str(screen._selection.keys[0])  # type: ignore[union-attr]
+        await pilot.press("g", *key, "enter")
+        await until(pilot, lambda: "◆" in screen_text(pilot))
         await pilot.press("4")
         await until(
             pilot, lambda: isinstance(pilot.app.screen, TrailScreen) and "the timeouts are over" in screen_text(pilot)

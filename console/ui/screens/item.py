@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from console.core.text import ago, countdown
 from console.ui import cells, safe
 from console.ui.actions import bindings_of
 from console.ui.cells import Cell
+from console.ui.lanes import off_loop
 from console.ui.messages import DetailReady
 from console.ui.screens.place import Place
 from console.ui.widgets.filter_bar import QueryInput
@@ -41,6 +42,7 @@ class ItemScreen(Place):
         self._item = item
         self._detail: Detail | None = None
         self._fault: Fault | None = None
+        self._overrides: Sequence[tuple[datetime, str]] = ()
 
     def compose_place(self) -> ComposeResult:
         yield QueryInput(placeholder="look for", id="search")
@@ -61,7 +63,7 @@ class ItemScreen(Place):
         self.read_again()
 
     def read_again(self) -> None:
-        self.run_worker(self._read(), group="detail", exclusive=True, exit_on_error=False)
+        self.start(self._read, "detail")
 
     async def _read(self) -> None:
         key = self._item.key
@@ -70,8 +72,10 @@ class ItemScreen(Place):
             detail = await lane.ask(lambda backend: backend.item(key, self.desk.clock.now()))
         except Fault as fault:
             self.post_message(DetailReady(None, fault))
-        else:
-            self.post_message(DetailReady(detail))
+            return
+        book = self.desk.book
+        overrides = [] if book is None else await off_loop(lambda: book.history_of(str(key)))
+        self.post_message(DetailReady(detail, overrides=overrides))
 
     @on(DetailReady)
     def _ready(self, message: DetailReady) -> None:
@@ -79,6 +83,7 @@ class ItemScreen(Place):
         if message.detail is not None:
             self._detail = message.detail
             self._item = message.detail.item
+            self._overrides = message.overrides
         self._fill()
 
     def on_resize(self) -> None:
@@ -147,10 +152,12 @@ class ItemScreen(Place):
     def _timeline(self, now: datetime) -> Iterator[Line]:
         attempts = self._detail.attempts if self._detail else ()
         yield [Cell("happened", "muted")]
-        if not attempts:
+        if not attempts and not self._overrides:
             yield [Cell("  nothing is kept", "muted")]
         for attempt in attempts:
             yield from _attempt_lines(attempt, now)
+        for at, words in self._overrides:
+            yield [Cell("  ◆ ", "accent"), Cell(safe.line(f"{cells.moment(at)} ({ago(now - at)})  {words}", 400))]
 
     def _error(self) -> Iterator[Line]:
         text = self._detail.error if self._detail else self._item.error

@@ -60,7 +60,7 @@ class OverrideScreen(Place):
         self.read_again()
 
     def read_again(self) -> None:
-        self.run_worker(self._read(), group="outcomes", exclusive=True, exit_on_error=False)
+        self.start(self._read, "outcomes")
 
     async def _read(self) -> None:
         book, op_id = self.desk.book, self._override.op_id

@@ -133,7 +133,7 @@ class TrailScreen(Place):
         self.table.now = self.desk.clock.now()
 
     def read_again(self) -> None:
-        self.run_worker(self._read(), group="trail", exclusive=True, exit_on_error=False)
+        self.start(self._read, "trail")
 
     async def _read(self) -> None:
         book = self.desk.book
@@ -208,7 +208,7 @@ class TrailScreen(Place):
             self.console_app.plan_undo(override.op_id)
 
     def action_verify(self) -> None:
-        self.run_worker(self._verified(), group="verify", exclusive=True, exit_on_error=False)
+        self.start(self._verified, "verify")
 
     async def _verified(self) -> None:
         auditor, state = auditor_of(self.desk.book), self.query_one("#state", StatusLine)
