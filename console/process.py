@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
-from console.core.plan import Whence, Who
+from console.core.person import Whence, Who
 
 
 class SystemClock:

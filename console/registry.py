@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from pydantic import BaseModel
 
@@ -35,8 +36,7 @@ class Plugin(Protocol):
         """Attach to the place the options name; `policy.over(own)` is its policy. Raises BackendFault."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Installed:
+class Installed(NamedTuple):
     """A plugin that can be named in config, and the distribution it came with."""
 
     name: str
@@ -46,7 +46,7 @@ class Installed:
 
 def available() -> tuple[Installed, ...]:
     """Every installed plugin, without importing any."""
-    return tuple(sorted(_installed(point) for point in entry_points(group=GROUP)))
+    return tuple(sorted(_installed(point) for point in _points()))
 
 
 def load(name: str) -> Plugin:
@@ -93,14 +93,24 @@ def _each(settings: Settings) -> Iterator[Backend | Unavailable]:
             yield Unavailable(backend.name, backend.plugin, fault)
 
 
+def _points() -> Sequence[EntryPoint]:
+    return _points_on(tuple(sys.path))
+
+
+@cache
+def _points_on(_path: tuple[str, ...]) -> Sequence[EntryPoint]:
+    """Looked for once: it reads a file of every distribution that is installed."""
+    return tuple(entry_points(group=GROUP))
+
+
 def _find(name: str) -> EntryPoint:
-    points = [point for point in entry_points(group=GROUP) if point.name == name]
+    points = [point for point in _points() if point.name == name]
     if len(points) == 1:
         return points[0]
     if points:
         both = " and ".join(sorted(_installed(point).distribution for point in points))
         raise PluginFault(f"both {both} offer it", where=name, fix="Uninstall one of them.")
-    hint = suggestion(name, {point.name for point in entry_points(group=GROUP)})
+    hint = suggestion(name, {point.name for point in _points()})
     raise PluginFault("no such plugin is installed", where=name, fix=hint[0].upper() + hint[1:])
 
 

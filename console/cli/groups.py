@@ -13,9 +13,9 @@ from console.cli.render import Column, Shape, chosen_format, note, print_rows
 from console.cli.round import Round
 from console.core.backend import Backend
 from console.core.desk import Desk
+from console.core.grouping import Group
 from console.core.groups import Groups
 from console.core.query import Filter
-from console.core.signature import Group
 from console.core.text import ago, first_line
 
 FIELDS = (

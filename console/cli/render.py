@@ -12,9 +12,8 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TextIO, TypeVar
+from typing import Any, Generic, NamedTuple, TextIO, TypeVar
 
 from console.core.faults import ConfigFault, Fault
 from console.core.text import CELL_LIMIT, DETAIL_LIMIT, csv_cell, instant, neutralise
@@ -24,8 +23,7 @@ _LINE_LIMIT = 2_000
 _WIDTH_WITHOUT_TERMINAL = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Column(Generic[T]):
+class Column(NamedTuple, Generic[T]):
     """One column of a table: its text, how it may shrink, and when it is left out."""
 
     title: str
@@ -39,8 +37,7 @@ class Column(Generic[T]):
     wraps: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Shape(Generic[T]):
+class Shape(NamedTuple, Generic[T]):
     """What a row is: a record of these fields, and a line of these columns."""
 
     fields: tuple[str, ...]

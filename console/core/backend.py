@@ -4,7 +4,8 @@ A backend is synchronous and may be called from several threads at once. It read
 says by also being one of the capabilities below. It never creates or migrates anything in the system it is
 attached to. Every method may raise a `BackendFault`; nothing else may escape, whatever the rows contain.
 
-Hold a backend to the contract with `console.testing.exercise_backend()`.
+Hold a backend to the contract with `console.testing.exercise_backend()`, and one that hands items back with
+`exercise_requeue()` too.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ class Severity(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One line of `retriage check`: what was looked at, what was found, what to do about it."""
 
     severity: Severity
@@ -41,8 +41,7 @@ class Finding:
     fix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(NamedTuple):
     """How many; not exact means "at least"."""
 
     value: int
@@ -71,8 +70,7 @@ class Timeline(StrEnum):
     UPDATED = "updated"
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(NamedTuple):
     """Items per bucket of `width` from `start`; `before` and `after` are what lies outside."""
 
     start: datetime
@@ -177,6 +175,8 @@ class Flag(StrEnum):
     CLEAR_TERMINAL = "clear_terminal"
     ALLOW_UNRECOVERABLE = "allow_unrecoverable"
     WAKE_TASK = "wake_task"
+    BACK_OFF = "back_off"
+    """Not before the policy's backoff is over, where the due time is ours to store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +188,7 @@ class Order:
     flags: frozenset[Flag] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Authority:
+class Authority(NamedTuple):
     """Whose order a write is; some systems store it."""
 
     who: str
@@ -269,6 +268,8 @@ class Abilities:
     """The columns of the before-image that guard a write."""
     guard_is_weak: bool = False
     """No guard column changes on every transition, so a change and back would not be noticed."""
+    flags: frozenset[Flag] = frozenset()
+    """What an operator may insist on here; any other flag changes nothing."""
 
 
 @runtime_checkable
@@ -280,7 +281,8 @@ class Requeues(Backend, Protocol):
     def drafts(
         self, wanted: Sequence[ItemKey] | Filter, sort: Sort, order: Order, now: datetime, stop: Stop
     ) -> Iterator[Sequence[Draft]]:
-        """Everything selected, streamed in sort order, blocked or not. Items of one unit come together."""
+        """Everything selected, blocked or not, each once: of a filter in sort order, of keys in any order. Items of
+        one unit come together, where the first of them is. A budget outside the abilities blocks them all."""
 
     def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
         """The after-image of a change whose `after` is not yet known. Pure: `at` is the stored clock, no now()."""

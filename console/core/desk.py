@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from console.core.backend import Backend
 from console.core.faults import Fault, UsageFault
-from console.core.plan import Whence, Who
+from console.core.person import Whence, Who
 from console.core.ports import Book, Clock, Stop
 
 NOBODY = Who(-1, "nobody")
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from console.core.operations import Operations
 
 
-@dataclass(frozen=True, slots=True)
-class Unavailable:
+class Unavailable(NamedTuple):
     """A configured backend that could not be opened; shown in its place, so the others work on."""
 
     name: str

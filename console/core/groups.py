@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 from console.core.backend import Backend
 from console.core.faults import BackendFault, Fault, QueryFault
+from console.core.grouping import Group, Grouping
 from console.core.listing import broken_promise
 from console.core.ports import Never, Stop
 from console.core.query import Field, Filter, Glob
-from console.core.signature import Group, Grouping
 
 RECENT = timedelta(hours=1)
 """What a group's trend looks back on."""

@@ -6,7 +6,6 @@ What a page makes a hundred of is a NamedTuple: a frozen dataclass takes five ti
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -103,8 +102,7 @@ def unquoted(text: str) -> str:
     return "".join(chr(int(p, 16)) if n % 2 else unquote(p, errors="surrogateescape") for n, p in enumerate(pieces))
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """When something happens: an instant, or bounds where jitter decides."""
 
     earliest: datetime
@@ -119,8 +117,7 @@ class Window:
         return self.earliest == self.latest
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """One execution, as far as the backend keeps it, or one override this console's trail knows of."""
 
     number: int | None
@@ -172,8 +169,7 @@ class Item(NamedTuple):
         return signature_of(self.error) if self.error else None
 
 
-@dataclass(frozen=True, slots=True)
-class Detail:
+class Detail(NamedTuple):
     """One item with all its backend keeps: history, the schedule ahead, the native row, the full error."""
 
     item: Item
@@ -181,4 +177,4 @@ class Detail:
     attempts: tuple[Attempt, ...] = ()
     schedule: tuple[str, ...] = ()
     native: tuple[tuple[str, str | None], ...] = ()
-    extra: tuple[tuple[str, str], ...] = field(default=())
+    extra: tuple[tuple[str, str], ...] = ()

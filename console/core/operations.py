@@ -39,7 +39,8 @@ from console.core.faults import (
 )
 from console.core.limits import Limits
 from console.core.override import NOT_APPLIED, Intent, Override, OverrideState, Progress, Request
-from console.core.plan import FIRST_BLOCKED, Confirmation, Plan, PlanHash, Selection, Share, Whence, Who
+from console.core.person import Whence, Who
+from console.core.plan import FIRST_BLOCKED, Confirmation, Plan, PlanHash, Selection, Share
 from console.core.ports import Book, Clock, Never, Stop
 from console.core.proposing import Proposal, Proposer, new_plan_id
 from console.core.release import Now, Release

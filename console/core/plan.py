@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from console.core.backend import Order
 from console.core.item import ItemKey
+from console.core.person import Whence, Who
 from console.core.query import NATURAL, Filter, Sort
 from console.core.release import Release
 
@@ -128,29 +129,6 @@ class Plan:
             "blocked": self.blocked,
             "warnings": self.warnings,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Who:
-    """The person at the keyboard: what the system knows, and what they say of themselves, marked as a claim."""
-
-    uid: int
-    login: str
-    claimed: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.login} (says {self.claimed})" if self.claimed and self.claimed != self.login else self.login
-
-
-@dataclass(frozen=True, slots=True)
-class Whence:
-    """Where they sit."""
-
-    host: str
-    tty: str
-    ssh_peer: str
-    pid: int
-    version: str
 
 
 @dataclass(frozen=True, slots=True)

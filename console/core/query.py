@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from console.core.faults import QueryFault, UsageFault
 from console.core.item import NEEDS_EYES, Condition, Item, is_backend_name
@@ -394,8 +394,7 @@ class Sort:
 NATURAL = Sort()
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(NamedTuple):
     """Where a page begins or ends in one backend: the sorted value, and the key that breaks ties."""
 
     value: object
@@ -403,8 +402,7 @@ class Cursor:
     key: tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(NamedTuple):
     """Items in order. `next` and `previous` are the last and first row's cursors; None at that end.
 
     `scanned` says how many rows were read to find them, where the filter is more than the backend's.

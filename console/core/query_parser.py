@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from console.core.faults import QueryFault
 
@@ -15,8 +15,7 @@ _ESCAPED = str.maketrans({char: f"\\{letter}" for letter, char in _ESCAPES.items
 _NEEDS_QUOTES = re.compile(r'[\s,"*\\]')
 
 
-@dataclass(frozen=True, slots=True)
-class Glob:
+class Glob(NamedTuple):
     """A pattern as the literal pieces between its stars: `a*b` is ("a", "b"), `*` is ("", "")."""
 
     pieces: tuple[str, ...]
@@ -41,8 +40,7 @@ class Glob:
         return "*".join(quoted(piece) if piece else "" for piece in self.pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class RawValue:
+class RawValue(NamedTuple):
     """One value as written: its text, and as pieces between the stars outside quotes."""
 
     text: str
@@ -57,8 +55,7 @@ class RawValue:
         return Glob((first, *filter(None, middle), last))
 
 
-@dataclass(frozen=True, slots=True)
-class RawTerm:
+class RawTerm(NamedTuple):
     """One term as written; a bare word has no name and no operator."""
 
     negated: bool

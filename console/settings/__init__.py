@@ -29,6 +29,7 @@ __all__ = [
     "loads",
     "mask_text",
     "mask_url",
+    "read_tree",
     "suggestion",
 ]
 
@@ -40,6 +41,15 @@ def load(path: Path) -> Settings:
     """The configuration in that file; raises ConfigFault with everything that is wrong with it."""
     source = read_config(path)
     return _read(source.content, path, str(path), others_read=source.others_read)
+
+
+def read_tree(path: Path) -> Tree:
+    """A file beside the config, by the same rules: who may write it, what YAML it may hold."""
+    source = read_config(path)
+    tree = parse(_decode(source.content, str(path)), str(path), _Values(None).check)
+    if tree.mistakes:
+        raise UnusableConfig(str(path), tree.mistakes)
+    return tree
 
 
 def loads(text: str | bytes, path: Path | None = None) -> Settings:
@@ -152,10 +162,12 @@ def _backend(
         mistakes.append(here.mistake(("plugin",), f"{got}; `retriage plugins` lists what is installed"))
         plugin = ""
     mistakes += _shape(here, "policy")
-    policy, wrong = _section(tree, (*here.at, "policy"), value.get("policy")).check(PolicySettings)
-    mistakes += wrong
+    policy = None
+    if value.get("policy") is not None:
+        policy, wrong = _section(tree, (*here.at, "policy"), value.get("policy")).check(PolicySettings)
+        mistakes += wrong
     options = {key: option for key, option in value.items() if key not in ("plugin", "policy")}
-    return BackendSettings(name, plugin, policy or PolicySettings(), _section(tree, here.at, options))
+    return BackendSettings(name, plugin, policy or PolicySettings.model_construct(), _section(tree, here.at, options))
 
 
 def _add(known: list[Mistake], found: list[Mistake]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from console.core.faults import ConfigFault
 
@@ -12,8 +12,7 @@ Loc = tuple[str | int, ...]
 """Where in the config: the keys and list positions from the top."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mistake:
+class Mistake(NamedTuple):
     """One thing to correct: where, and what would fit. Never quotes a value; it may be a secret."""
 
     line: int

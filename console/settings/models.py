@@ -114,7 +114,7 @@ def _default_trail() -> SecretStr:
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
 class ConsoleSettings(_Part):
@@ -199,7 +199,9 @@ class BackendSettings:
 
     def parse(self, model: type[Options]) -> Options:
         """The plugin's own keys as its model; a ConfigFault names file, line and key of every mistake."""
-        return self.options.parse(model)
+        from console.settings.beside import with_files
+
+        return with_files(self.options, model).parse(model)
 
 
 @dataclass(frozen=True, slots=True)

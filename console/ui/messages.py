@@ -9,10 +9,10 @@ from datetime import datetime
 from textual.message import Message
 
 from console.core.faults import Fault
+from console.core.grouping import Group
 from console.core.item import Detail
 from console.core.override import Intent, ItemOutcome, Override
 from console.core.plan import Plan
-from console.core.signature import Group
 from console.ui.audit import Refusal
 
 

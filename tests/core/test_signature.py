@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from console.core import grouping as grouping_module
 from console.core import signature as module
-from console.core.signature import Grouping, _digest, _normalise_plain, _Signatures, normalise, signature_of
+from console.core.grouping import Grouping
+from console.core.signature import _digest, _normalise_plain, _Signatures, normalise, signature_of
 
 SAME = [
     [
@@ -312,7 +314,7 @@ def test_groups_equal_a_plain_count(
 ) -> None:
     grouping = Grouping()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_CHUNK", chunk)
+        patch.setattr(grouping_module, "_CHUNK", chunk)
         for backend, some in adds:
             grouping.add(iter(some), backend, NOON, instant=lambda raw: raw)
     every = [(backend, text, when) for backend, some in adds for text, when in some]
@@ -327,7 +329,7 @@ def test_groups_equal_a_plain_count(
 
 
 def test_more_causes_than_groups_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_GROUPS", 2)
+    monkeypatch.setattr(grouping_module, "_GROUPS", 2)
     grouping = Grouping()
     grouping.add([("a", 1), ("b", 1), ("c", 1), ("c", 1), ("a", 2)], "queue", instant=lambda raw: NOON)
     assert [(group.sample, group.count) for group in grouping.groups()] == [("a", 2), ("b", 1)]

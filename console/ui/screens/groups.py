@@ -13,10 +13,10 @@ from textual.widgets import Static
 
 from console.core.backend import Backend
 from console.core.faults import Fault
+from console.core.grouping import Group
 from console.core.groups import Groups
 from console.core.plan import Matching
 from console.core.query import Filter
-from console.core.signature import Group
 from console.ui import cells, safe
 from console.ui.actions import A_GROUP, bindings_of
 from console.ui.lanes import Raised

@@ -8,7 +8,7 @@ from datetime import datetime
 from textual.message import Message
 from textual.reactive import reactive
 
-from console.core.signature import Group
+from console.core.grouping import Group
 from console.ui import safe
 from console.ui.cells import Cell, Column, short_age, telling_line, thousands
 from console.ui.widgets.charts import bar
