@@ -6,9 +6,11 @@ libraries, no command loads Textual, and a config mistake is told before a datab
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from console import __version__
@@ -18,14 +20,18 @@ from console.core.faults import ConfigFault, Fault, UsageFault
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from console.cli.doors import PluginInfo, WorldOrder
+    from console.cli.doors import PluginInfo, World, WorldOrder
     from console.core.desk import Desk
     from console.settings import Settings
+
+_OBJECTS_BETWEEN_COLLECTIONS = 50_000
+"""Imports make many objects that stay: looking through them again and again is a tenth of the start."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out one command line; the exit code. Nothing but a line on stderr tells of what went wrong."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     _bear_any_text()
     try:
         code = _run(arguments)
@@ -94,10 +100,11 @@ class House:
     def __init__(self, args: Namespace) -> None:
         self._args = args
         self._desks: list[Desk] = []
+        self._beside = ExitStack()
 
     def carry_out(self) -> int:
         if self._args.command is None:
-            return self.open_console(self.desk())
+            return self.open_console()
         from importlib import import_module
 
         module, _, function = self._args.run.partition(".")
@@ -107,16 +114,17 @@ class House:
     def close(self) -> None:
         for desk in self._desks:
             desk.close()
+        self._beside.close()
 
     # -- the doors -------------------------------------------------------------------------------
 
     def desk(self, config: str | None = None) -> Desk:
         settings = self._settings(config or self._args.config)
-        desk = _lay(
-            settings,
-            graceful=getattr(self._args, "graceful", False),
-            keeps_book=getattr(self._args, "keeps_book", True),
-        )
+        bare = _bare(settings, graceful=getattr(self._args, "graceful", False))
+        return self._lay(bare, settings, keeps_book=getattr(self._args, "keeps_book", True))
+
+    def _lay(self, bare: Desk, settings: Settings, *, keeps_book: bool = True) -> Desk:
+        desk = _laid(bare, settings, keeps_book=keeps_book)
         self._desks.append(desk)
         return desk
 
@@ -144,24 +152,32 @@ class House:
             found.append(PluginInfo(plugin.name, plugin.distribution, plugin.version, capabilities, problem))
         return found
 
-    def world(self, order: WorldOrder, progress: Callable[[str, int, int], None]) -> str:
-        from console.demo.world import build_world
+    def world(self, order: WorldOrder, progress: Callable[[str, int, int], None]) -> World:
+        from console.demo.world import Wanted, open_world
 
-        return str(build_world(order.folder, order.scale, order.seed, order.reset, progress))
+        wanted = Wanted(order.folder, order.scale, order.seed, order.speed, order.reset, order.postgres)
+        return open_world(wanted, progress, self._beside)
 
-    def open_console(self, desk: Desk) -> int:
+    def live(self, world: World) -> None:
+        world.live(self._beside)
+
+    def open_console(self, config: str | None = None, *, guided: bool = False) -> int:
+        """The first frame needs no driver: backends and trail are opened behind it."""
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise UsageFault("the console needs a terminal", fix="`retriage list` works without one.")
+        settings = self._settings(config or self._args.config)
         from console.ui.app import run_console
 
-        return run_console(desk)
+        bare = _bare(settings, graceful=False)
+        return run_console(bare, lambda: self._lay(bare, settings), guided=guided)
 
 
-def _lay(settings: Settings, *, graceful: bool, keeps_book: bool) -> Desk:
-    from console.core.desk import Desk
+def _bare(settings: Settings, *, graceful: bool) -> Desk:
+    """All of the desk that needs no driver; the backends are only named."""
+    from console.core.desk import Desk, Unavailable
+    from console.core.faults import PluginFault
     from console.core.limits import Limits
     from console.process import Signals, SystemClock, whence, who
-    from console.registry import open_all
 
     console = settings.console
     stop = Signals()
@@ -171,11 +187,23 @@ def _lay(settings: Settings, *, graceful: bool, keeps_book: bool) -> Desk:
         console.confirm_from, console.max_items, console.canary_failure_limit, console.canary_deadline,
         console.chunk_target,
     )
-    desk = Desk(
-        open_all(settings), SystemClock(), stop, limits, console.read_only, console.operator,
+    named = [
+        Unavailable(each.name, each.plugin, PluginFault("it is not open yet", where=each.name))
+        for each in settings.backends
+    ]
+    return Desk(
+        named, SystemClock(), stop, limits, console.read_only, console.operator,
         str(settings.path or ""), console.refresh, console.views, console.runbooks, console.keymap, console.theme,
         who=who(console.operator), whence=whence(__version__), anchor=_anchor(settings),
     )
+
+
+def _laid(bare: Desk, settings: Settings, *, keeps_book: bool) -> Desk:
+    from dataclasses import replace
+
+    from console.registry import open_all
+
+    desk = replace(bare, entries=open_all(settings))
     return _with_book(desk, settings) if keeps_book else desk
 
 

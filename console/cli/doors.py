@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from console.core.desk import Desk
 
 
-@dataclass(frozen=True, slots=True)
-class PluginInfo:
+class PluginInfo(NamedTuple):
     """An installed plugin, whether or not it can be loaded."""
 
     name: str
@@ -20,14 +20,29 @@ class PluginInfo:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WorldOrder:
+class WorldOrder(NamedTuple):
     """Which sandbox world is wanted; what is None is the world's own choice."""
 
-    folder: str | None
-    scale: int | None
-    seed: int | None
-    reset: bool
+    folder: str | None = None
+    scale: int | None = None
+    seed: int | None = None
+    speed: int | None = None
+    reset: bool = False
+    postgres: bool = False
+
+
+class World(Protocol):
+    """A sandbox world that was built."""
+
+    @property
+    def config(self) -> Path: ...
+
+    @property
+    def told(self) -> str:
+        """What whoever opens it should know."""
+
+    def live(self, keep: ExitStack) -> None:
+        """Let its own systems work until `keep` is closed."""
 
 
 class Doors(Protocol):
@@ -39,8 +54,11 @@ class Doors(Protocol):
     def plugins(self) -> Sequence[PluginInfo]:
         """Every installed plugin."""
 
-    def world(self, order: WorldOrder, progress: Callable[[str, int, int], None]) -> str:
-        """Build or reuse a sandbox world; the path of its config. `progress` gets what, done and total."""
+    def world(self, order: WorldOrder, progress: Callable[[str, int, int], None]) -> World:
+        """Build or reuse a sandbox world; ours until the end. `progress` gets what, done and total."""
 
-    def open_console(self, desk: Desk) -> int:
-        """The console, until it is left."""
+    def live(self, world: World) -> None:
+        """Let the world's own systems work until the end."""
+
+    def open_console(self, config: str | None = None, *, guided: bool = False) -> int:
+        """The console, until it is left; `guided` shows the tour."""

@@ -1,4 +1,4 @@
-"""`demo`: build or reuse the sandbox world, then open the console on it."""
+"""`demo` and `tour`: build or reuse the sandbox world, let its workers work, and open the console on it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,42 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from console.cli.doors import Doors, WorldOrder
+from console.cli.doors import Doors, World, WorldOrder
 from console.cli.render import note, print_text
+from console.core.faults import UsageFault
 
 Progress = Callable[[str, int, int], None]
 
 
 def demo(args: Namespace, doors: Doors) -> int:
-    order = WorldOrder(args.dir, args.scale, args.seed, args.reset)
-    with _progress() as progress:
-        config = doors.world(order, progress)
+    if args.no_open and args.postgres:
+        raise UsageFault("the world's PostgreSQL lives only while the console is open", fix="Leave out --no-open.")
+    order = WorldOrder(args.dir, args.scale, args.seed, args.speed, args.reset, args.postgres)
+    world = _built(order, doors)
     if args.no_open:
-        print_text(config, 4096)
+        print_text(str(world.config), 4096)
         return 0
-    note(f"The sandbox world is at {config}; `retriage --config` opens it again, `demo --reset` builds it anew.")
-    return doors.open_console(doors.desk(config))
+    return _opened(world, args, doors, guided=False)
+
+
+def tour(args: Namespace, doors: Doors) -> int:
+    return _opened(_built(WorldOrder(args.dir), doors), args, doors, guided=True)
+
+
+def _built(order: WorldOrder, doors: Doors) -> World:
+    with _progress() as progress:
+        world = doors.world(order, progress)
+    if world.told:
+        note(world.told)
+    return world
+
+
+def _opened(world: World, args: Namespace, doors: Doors, *, guided: bool) -> int:
+    """With its workers at work, unless nothing may change."""
+    note(f"The sandbox world is at {world.config}; `retriage --config` opens it, `demo --reset` builds it anew.")
+    if not args.read_only:
+        doors.live(world)
+    return doors.open_console(str(world.config), guided=guided)
 
 
 @contextmanager

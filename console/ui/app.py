@@ -1,7 +1,8 @@
 """The app: modes, theme, keymap, wiring. No logic.
 
 `run_console(desk)` is the whole contract. It returns the exit code; an error of our own is raised after the
-terminal is as it was, so that whoever called can tell it in one line.
+terminal is as it was, so that whoever called can tell it in one line. With `lay` the desk only names what there
+is, and the real one, drivers and all, is laid behind the first frame.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from threading import Thread
 from typing import Any, ClassVar, Literal
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.screen import Screen
@@ -27,7 +28,7 @@ from console.core.override import Override, OverrideState
 from console.core.plan import Confirmation, Plan, Selection
 from console.ui import safe, themes
 from console.ui.actions import EVERYWHERE, PLACES, actions_of, bindings_of, checked_keymap
-from console.ui.health import Health, Monitor
+from console.ui.health import Health, Monitor, unopened
 from console.ui.lanes import Lanes, off_loop
 from console.ui.messages import HealthChanged, RunChanged
 from console.ui.reports import Reports
@@ -39,9 +40,9 @@ DEADLINE = 5.0
 """Seconds a backend may take before it is given up on our side, whatever the plugin does."""
 
 
-def run_console(desk: Desk) -> int:
+def run_console(desk: Desk, lay: Callable[[], Desk] | None = None) -> int:
     """Open the console on a desk until the person leaves; the exit code."""
-    app = Console(desk)
+    app = Console(desk, lay=lay)
     try:
         app.run()
     finally:
@@ -80,34 +81,64 @@ class Console(Reports, App[None]):
     DEFAULT_MODE = "overview"
     ENABLE_COMMAND_PALETTE = True
 
-    def __init__(self, desk: Desk, deadline: float = DEADLINE) -> None:
+    def __init__(self, desk: Desk, deadline: float = DEADLINE, lay: Callable[[], Desk] | None = None) -> None:
         super().__init__()
-        self.desk = desk
         self.crash: Exception | None = None
+        self._deadline = deadline
+        self._laying = lay
+        self._early: list[events.Key] = []
+        """Keys pressed before the desk is laid; they are meant for what is on it."""
         for theme in themes.OURS:
             self.register_theme(theme)
         self.theme = themes.chosen(desk.theme, list(self.available_themes))
         self.set_keymap(checked_keymap(desk.keymap))
-        self.lanes = Lanes(desk.backends, deadline)
+        self._sit_down(desk)
+
+    def _sit_down(self, desk: Desk) -> None:
+        self.desk = desk
+        self.lanes = Lanes(desk.backends, self._deadline)
         self.monitor = Monitor(desk, self.lanes, self._health_changed)
         self.runs = Runs(desk, self._run_changed)
 
     @property
     def healths(self) -> Mapping[str, Health]:
-        return self.monitor.healths
+        return self.monitor.healths if self._laying is None else unopened(self.desk)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return themes.fallbacks(self.current_theme)
 
     def on_mount(self) -> None:
-        for watch in self.monitor.watches():
-            self.run_worker(watch, group="monitor", exit_on_error=False)
-        self.call_after_refresh(Thread(target=_load_the_rest, daemon=True).start)
-        self.run_worker(self._offer_resume(), group="resume", exit_on_error=False)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             with suppress(ValueError, RuntimeError):  # not in the main thread: a test
                 loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
+        self.call_after_refresh(self.start, self._begin, "begin")
+
+    async def _begin(self) -> None:
+        """Behind the first frame: nothing that is read or loaded may hold it up."""
+        if self._laying is not None:
+            try:
+                self._sit_down(await off_loop(self._laying))
+            except Fault as fault:
+                self._handle_exception(fault)
+                return
+            self._laying = None
+        for watch in self.monitor.watches():
+            self.start(watch, "monitor", exclusive=False)
+        for key in self._early:
+            self.post_message(key)
+        self.start(self._offer_resume, "resume")
+        await off_loop(_load_the_rest)
+
+    async def on_event(self, event: events.Event) -> None:
+        if self._laying is not None and isinstance(event, events.InputEvent) and not self._is_quit(event):
+            self._early += [event] if isinstance(event, events.Key) else []
+        else:
+            await super().on_event(event)
+
+    def _is_quit(self, event: events.InputEvent) -> bool:
+        quits = checked_keymap(self.desk.keymap).get("app.quit", "q").split(",")
+        return isinstance(event, events.Key) and event.key in (*quits, "ctrl+q", "ctrl+c")
 
     def on_unmount(self) -> None:
         for backend in self.desk.backends:
@@ -199,7 +230,7 @@ class Console(Reports, App[None]):
         elif self.runs.running:
             self.say("An override is running here already: 5 shows it", severity="warning")
         else:
-            self.run_worker(self._resumed(override), group="resume", exit_on_error=False)
+            self.start(partial(self._resumed, override), "resume")
 
     async def _resumed(self, override: Override) -> None:
         book = self.desk.book
@@ -262,7 +293,7 @@ class Console(Reports, App[None]):
     def action_read_again(self) -> None:
         if isinstance(self.screen, Place):
             self.screen.read_again()
-        self.run_worker(self.monitor.read_again(), group="again", exclusive=True, exit_on_error=False)
+        self.start(self.monitor.read_again, "again")
 
     def action_go_to(self) -> None:
         choices = [Choice(f"place {mode}", PLACES[mode], "place") for mode in self.MODES]
@@ -277,7 +308,7 @@ class Console(Reports, App[None]):
         elif kind == "filter":
             self.show_failures(rest)
         elif chosen:
-            self.run_worker(self._open_key(chosen), group="go", exclusive=True, exit_on_error=False)
+            self.start(partial(self._open_key, chosen), "go")
 
     async def _open_key(self, text: str) -> None:
         key = ItemKey.parse(text)

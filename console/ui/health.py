@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -60,6 +61,11 @@ class Health:
         return found + ([warning.message for warning in lint(self.policy)] if self.policy else [])
 
 
+def unopened(desk: Desk) -> dict[str, Health]:
+    """What is known of backends of which only the names are."""
+    return {entry.name: Health(entry.name, entry.plugin, "") for entry in desk.entries}
+
+
 class Monitor:
     """Asks; `changed` is called with the name of the backend something new is known of."""
 
@@ -79,15 +85,16 @@ class Monitor:
             self.healths[lost.name] = Health(lost.name, lost.plugin, "", fault=lost.fault, since=now)
         self.healths = {name: self.healths[name] for name in desk.names}
 
-    def watches(self) -> list[Coroutine[Any, Any, None]]:
+    def watches(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        """What has to be asked all the time; none is begun before it is called."""
         return [
             watch
             for lane in self._lanes
             for watch in (
-                self._often(lane, self._beat, _BEAT),
-                self._often(lane, self._count, self._every),
-                self._often(lane, self._look_back, _SLOW_THINGS, _REST),
-                self._often(lane, self._check, _CHECKS),
+                partial(self._often, lane, self._count, self._every),
+                partial(self._often, lane, self._beat, _BEAT),
+                partial(self._often, lane, self._look_back, _SLOW_THINGS, _REST),
+                partial(self._often, lane, self._check, _CHECKS),
             )
         ]
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 class Reports:
     """For whatever starts workers: a Fault is told to the person, anything else ends the console."""
 
-    def start(self, work: Callable[[], Coroutine[Any, Any, None]], group: str) -> None:
-        """Begin this instead of what is under way in the group. It is made only when it begins: cancelled before
-        that, it leaves nothing unawaited behind."""
-        cast(DOMNode, self).run_worker(cast(Any, work), group=group, exclusive=True, exit_on_error=False)
+    def start(self, work: Callable[[], Coroutine[Any, Any, Any]], group: str, *, exclusive: bool = True) -> None:
+        """Begin this instead of what is under way in the group, or beside it. It is made only when it begins:
+        cancelled before that, it leaves nothing unawaited behind."""
+        cast(DOMNode, self).run_worker(cast(Any, work), group=group, exclusive=exclusive, exit_on_error=False)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if event.state is WorkerState.ERROR and isinstance(event.worker.error, Exception):

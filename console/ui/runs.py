@@ -14,7 +14,6 @@ from console.core.faults import Fault
 from console.core.override import Override, Progress
 from console.core.plan import Confirmation, Plan
 from console.core.ports import Stop
-from console.ui import person
 
 if TYPE_CHECKING:
     from console.core.operations import Operations, Watcher
@@ -78,7 +77,7 @@ class Runs:
         self._begin(plan, lambda operations, watch: operations.carry_out(plan.id, confirmation, self._stop, watch))
 
     def resume(self, plan: Plan, op_id: str, done: int) -> None:
-        who, whence = person.who(self._desk.operator), person.whence()
+        who, whence = self._desk.who, self._desk.whence
         self._begin(plan, lambda operations, watch: operations.resume(op_id, who, whence, self._stop, watch), done)
 
     def _begin(self, plan: Plan, work: Callable[[Operations, Watcher], Override], done: int = 0) -> None:

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from console.core.desk import Unavailable
 from console.core.faults import PluginFault
-from console.core.plan import Who
+from console.core.person import Who
 from console.ui.app import Console
 from console.ui.screens.item import ItemScreen
 from console.ui.screens.trail import TrailScreen
@@ -117,15 +117,13 @@ def laid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     ids = count(0x5E)  # a preview may be proposed again before the picture is taken
     monkeypatch.setattr(secrets, "token_hex", lambda size=8: f"{next(ids):0{2 * size}x}")
-    monkeypatch.setattr("console.ui.person.who", lambda claimed: Who(1000, "ada", claimed))
     small = small_world(Path(), 120)
     gone = open_queue(Path("missing.db"), "partitions")
     lost = Unavailable(
         "steps", "workflow_steps", PluginFault("it needs psycopg", where="steps", fix="Install retriage[postgres].")
     )
-    return with_trail(
-        desk([*small.backends, gone, lost], small.clock, views=small.views, runbooks=small.runbooks), Path()
-    )
+    words = {"views": small.views, "runbooks": small.runbooks, "who": Who(1000, "ada")}
+    return with_trail(desk([*small.backends, gone, lost], small.clock, **words), Path())
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "160x50"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -106,8 +106,7 @@ class FailuresScreen(Place):
 
     def _recount(self) -> None:
         if not self.filter.terms_for(Field.SIGNATURE):
-            counted: Any = partial(self._counted, self._generation, self.filter)  # cancelled, it was never begun
-            self.run_worker(counted, group="counts", exclusive=True, exit_on_error=False)
+            self.start(partial(self._counted, self._generation, self.filter), "counts")
 
     async def _counted(self, generation: int, filter: Filter) -> None:
         now = self.desk.clock.now()
@@ -307,7 +306,7 @@ class FailuresScreen(Place):
 
     def _save_view(self, name: str | None, text: str) -> None:
         if name:
-            self.run_worker(self._view_saved(name, text), group="view", exit_on_error=False)
+            self.start(partial(self._view_saved, name, text), "view", exclusive=False)
 
     async def _view_saved(self, name: str, text: str) -> None:
         await off_loop(lambda: views.save(name, text))
@@ -324,7 +323,7 @@ class FailuresScreen(Place):
 
     def _export_to(self, chosen: str | None) -> None:
         if chosen:
-            self.run_worker(self._exported(Path(chosen).expanduser()), group="export", exit_on_error=False)
+            self.start(partial(self._exported, Path(chosen).expanduser()), "export", exclusive=False)
 
     async def _exported(self, path: Path) -> None:
         table, backends, now = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -23,7 +23,7 @@ from console.core.operations import Operations
 from console.core.plan import Confirmation, Plan, Selection
 from console.core.release import Canary, Now, Over, Rate, Release, parse_release
 from console.core.text import CONDITION_WORDS, countdown
-from console.ui import cells, person, safe
+from console.ui import cells, safe
 from console.ui.cells import Cell, thousands
 from console.ui.lanes import Raised, off_loop
 from console.ui.messages import PlanReady
@@ -148,8 +148,7 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         self._wanted = wanted
         self.problem = ""
         self._preview([[Cell("working out what would change…", "muted")]])
-        proposed: Any = partial(self._proposed, self._generation, self._stop, wanted)  # cancelled, it was never begun
-        self.run_worker(proposed, group="plan", exclusive=True, exit_on_error=False)
+        self.start(partial(self._proposed, self._generation, self._stop, wanted), "plan")
 
     async def _proposed(self, generation: int, stop: Raised, wanted: tuple[Order, Release] | None) -> None:
         operations = self.console_app.desk.operations
@@ -187,7 +186,8 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
     def _discard(self, plan_id: str) -> None:
         book = self.console_app.desk.book
         if book is not None:
-            self.console_app.run_worker(off_loop(lambda: book.discard(plan_id)), group="discard", exit_on_error=False)
+            discard = partial(book.discard, plan_id)
+            self.console_app.start(partial(off_loop, discard), "discard", exclusive=False)
 
     # -- the preview -------------------------------------------------------------------------------
 
@@ -276,7 +276,7 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         if plan.changes >= desk.limits.confirm_from and typed != str(plan.changes):
             return None
         ticket = self.query_one("#ticket", QueryInput).value.strip() or None
-        return Confirmation(person.who(desk.operator), person.whence(), reason, plan.changes, ticket)
+        return Confirmation(desk.who, desk.whence, reason, plan.changes, ticket)
 
     def watch_problem(self) -> None:
         line = self.query_one("#problem", Static)

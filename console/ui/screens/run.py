@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from typing import ClassVar
 
 from textual import on
@@ -138,8 +139,7 @@ class RunScreen(Place):
         if run is None or run.op_id is None or operations is None:
             return
         asked = {"pause": operations.pause, "proceed": operations.proceed, "stop": operations.stop}[what]
-        op_id = run.op_id
-        self.run_worker(off_loop(lambda: asked(op_id)), group="ask", exit_on_error=False)
+        self.start(partial(off_loop, partial(asked, run.op_id)), "ask", exclusive=False)
         self.console_app.say(
             {"pause": "Pausing after this chunk", "proceed": "Going on", "stop": "Stopping after this chunk"}[what]
         )

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from textual.geometry import Region
 from textual.message import Message
@@ -205,8 +204,7 @@ class ItemList(Reports, LineTable):
         if self._feed is None or self._reading or self._wanted() is None:
             return
         self._reading = True
-        read: Any = partial(self._read, self._generation)  # a function: cancelled, it was never begun
-        self.run_worker(read, group="feed", exclusive=True, exit_on_error=False)
+        self.start(partial(self._read, self._generation), "feed")
 
     def _wanted(self) -> int | None:
         assert self._feed is not None
@@ -237,8 +235,7 @@ class ItemList(Reports, LineTable):
         if self._feed is None or self._reading:
             return
         self._reading = True
-        read: Any = partial(self._read_again, self._generation)
-        self.run_worker(read, group="feed", exclusive=True, exit_on_error=False)
+        self.start(partial(self._read_again, self._generation), "feed")
 
     async def _read_again(self, generation: int) -> None:
         feed = self._feed

@@ -1,0 +1,120 @@
+"""A program in a pty, watched from outside: what it wrote and when, what it showed, what it holds in memory.
+
+Everything is written down with its time and looked at afterwards, so that looking costs the program nothing.
+Byte code is cached, as it is for an installed program.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pyte
+
+SIZE = (40, 120)
+_QUIET = 0.04
+"""A repaint is over when nothing has been written for so long."""
+
+
+class Terminal:
+    """One run of one program."""
+
+    def __init__(
+        self, command: Sequence[str], size: tuple[int, int] = SIZE, environment: Mapping[str, str] | None = None
+    ) -> None:
+        dropped = ("PYTHONDONTWRITEBYTECODE", "NO_COLOR", "COLUMNS", "LINES")
+        inherited = {name: value for name, value in os.environ.items() if name not in dropped}
+        surroundings = {**inherited, "TERM": "xterm-256color", "COLORTERM": "truecolor", **(environment or {})}
+        self.size = size
+        self.writes: list[tuple[float, bytes]] = []
+        self.screen = pyte.Screen(size[1], size[0])
+        self._stream = pyte.ByteStream(self.screen)
+        self._looked_at = 0
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+        self.began = time.perf_counter()
+        self.process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=surroundings, start_new_session=True
+        )
+        os.close(slave)
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read(self, within: float) -> bytes:
+        """The next bytes, or none within that time."""
+        if not select.select([self._master], [], [], within)[0]:
+            return b""
+        try:
+            data = os.read(self._master, 1 << 18)
+        except OSError:  # it has ended
+            return b""
+        self.writes.append((time.perf_counter(), data))
+        return data
+
+    def settle(self, quiet: float = 0.5, within: float = 20.0) -> None:
+        """Until it has nothing more to say for a while, or has said something new all the time."""
+        end = time.perf_counter() + within
+        while self.read(quiet) and time.perf_counter() < end:
+            pass
+
+    def press(self, key: bytes) -> tuple[float, int]:
+        """Seconds from the key to the last byte of the repaint, and the bytes of it."""
+        while self.read(_QUIET):
+            pass
+        began = time.perf_counter()
+        os.write(self._master, key)
+        written, data = 0, self.read(5.0)
+        while data:
+            written += len(data)
+            data = self.read(_QUIET)
+        return self.writes[-1][0] - began, written
+
+    def send(self, keys: bytes) -> None:
+        os.write(self._master, keys)
+
+    # -- looking back ------------------------------------------------------------------------------
+
+    def when(self, holds: Callable[[pyte.Screen], bool], within: float = 60.0) -> float:
+        """Seconds from the start until what is on the screen was so; reads on until it is."""
+        end = time.perf_counter() + within
+        while time.perf_counter() < end:
+            self.settle(_QUIET, 0.3)
+            for at, data in self.writes[self._looked_at :]:
+                self._looked_at += 1
+                self._stream.feed(data)
+                if holds(self.screen):
+                    return at - self.began
+        raise TimeoutError("\n".join(self.screen.display))
+
+    def memory(self) -> float:
+        """Megabytes of its own, without what it shares with others."""
+        rollup = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text()
+        fields = dict(line.split()[:2] for line in rollup.splitlines()[1:])
+        return (int(fields["Private_Dirty:"]) + int(fields["Private_Clean:"])) / 1024
+
+
+def painted(screen: pyte.Screen) -> bool:
+    """Every cell has been given a colour: the first frame is there."""
+    return all(
+        screen.buffer[y][x].bg != "default" for y in range(screen.lines) for x in (0, screen.columns // 2, screen.columns - 1)
+    )
+
+
+def says(text: str) -> Callable[[pyte.Screen], bool]:
+    return lambda screen: any(text in line for line in screen.display)

@@ -1,0 +1,150 @@
+"""The tour: a guide through the first five minutes, at the foot of every screen until it is dismissed.
+
+It only watches: each step is over once the person has done it, whichever way they did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from textual.content import Content
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widget import Widget
+
+from console.ui import safe
+from console.ui.actions import action_named, key_words
+from console.ui.screens.place import Place
+from console.ui.screens.plan import PlanScreen
+from console.ui.widgets.status_line import StatusLine
+
+if TYPE_CHECKING:
+    from console.ui.app import Console
+
+_LOOKS_EVERY = 0.25
+
+
+class Step(NamedTuple):
+    """What to see and to do; `$` names are keys from the catalogue, `over` tells that it was done."""
+
+    title: str
+    text: str
+    over: Callable[[Console], bool]
+
+
+def _at(place: str) -> Callable[[Console], bool]:
+    return lambda app: isinstance(app.screen, Place) and app.screen.PLACE == place
+
+
+def _planning(app: Console) -> bool:
+    return isinstance(app.screen, PlanScreen)
+
+
+def _undoing(app: Console) -> bool:
+    return isinstance(app.screen, PlanScreen) and app.screen.undoes is not None
+
+
+def _verified(app: Console) -> bool:
+    state = app.screen.query("#state").results(StatusLine) if _at("trail")(app) else iter(())
+    return any(word in line.left.plain for line in state for word in ("intact", "broken"))
+
+
+STEPS: tuple[Step, ...] = (
+    Step(
+        "A storm is coming",
+        "Each card is one system. Below are the retries of the next hour; the tall bars are a storm. "
+        "Press [b]$app_groups[/] to see what causes it.",
+        _at("groups"),
+    ),
+    Step(
+        "Causes, not rows",
+        "One line per cause, across systems, the biggest first. Press [b]$groups_requeue[/] to plan handing that one "
+        "back. Nothing is written yet.",
+        _planning,
+    ),
+    Step(
+        "A plan, and a canary",
+        "See what would change, what is blocked and why. Type [b]canary 10[/] as the release, a reason, the number of "
+        "items; then Requeue. [b]tab[/] moves on.",
+        lambda app: app.runs.latest is not None,
+    ),
+    Step(
+        "Ten first",
+        "Ten are handed back and watched. The rest follow in growing steps, only while those succeed. Wait until it is "
+        "finished; [b]$app_run[/] comes back here.",
+        lambda app: app.runs.latest is not None and app.runs.latest.over,
+    ),
+    Step("On record", "Press [b]$app_trail[/]: who did it, when, why, and what became of each item.", _at("trail")),
+    Step("Undo", "Press [b]$trail_undo[/] to plan taking it back.", _undoing),
+    Step(
+        "Only what nobody has claimed",
+        "What a worker took meanwhile is blocked, and says so; the rest could be put back exactly. [b]esc[/] leaves it.",
+        lambda app: not _planning(app),
+    ),
+    Step("Proof", "In the Trail, press [b]$trail_verify[/]: is every record as it was written?", _verified),
+    Step(
+        "That was it",
+        "Now the expired key: the second cause cannot recover, and its plan says so. [b]?[/] has the keys of every place.",
+        lambda _: False,
+    ),
+)
+
+
+class TourPanel(Widget):
+    """One step, in a few lines."""
+
+    DEFAULT_CSS = """
+    TourPanel { dock: bottom; height: auto; max-height: 6; border: round $accent; padding: 0 1; background: $surface;
+      color: $foreground; border-title-color: $accent; border-subtitle-color: $foreground; }
+    """
+
+    step: reactive[int] = reactive(-1, layout=True)
+    closing: str = ""
+
+    def watch_step(self, step: int) -> None:
+        self.border_title = safe.phrase("tour $n of $all: [b]$title[/]", n=step + 1, all=len(STEPS), title=STEPS[step].title)
+        self.border_subtitle = safe.phrase("$key closes the tour", key=self.closing)
+
+    def render(self) -> Content:
+        return safe.phrase(STEPS[self.step].text, **_keys(self.app.keymap_of))  # type: ignore[attr-defined]
+
+
+class Tour:
+    """Follows the person from screen to screen."""
+
+    def __init__(self, app: Console) -> None:
+        self._app = app
+        self._step = 0
+        self._timer: Timer | None = None
+
+    @property
+    def shown(self) -> bool:
+        return self._timer is not None
+
+    def show(self) -> None:
+        self._timer = self._app.set_interval(_LOOKS_EVERY, self._look)
+        self._look()
+
+    def hide(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None
+        for screen in self._app.screen_stack:
+            screen.query(TourPanel).remove()
+
+    def _look(self) -> None:
+        while STEPS[self._step].over(self._app):
+            self._step += 1
+        screen: Screen[object] = self._app.screen
+        panels = list(screen.query(TourPanel))
+        if not panels:
+            panels = [TourPanel()]
+            screen.mount(*panels)
+        for panel in panels:
+            panel.step = self._step
+
+
+def _keys(keymap: Callable[[str], str]) -> dict[str, str]:
+    return {}
