@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,8 +11,14 @@ from benchmarks.data import CACHE, async_tasks
 from benchmarks.measure import Result, compare
 
 
+INSTALLED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""Installed libraries have their byte code beside them; so must what is measured against them."""
+
+
 def _run(*arguments: str) -> None:
-    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=INSTALLED
+    )
 
 
 def cases(quick: bool) -> Iterator[Result]:

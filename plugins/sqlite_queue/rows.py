@@ -16,7 +16,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from console.core.item import Item, ItemKey
+from console.core.item import Item, ItemKey, Verdict
 from console.core.policy import Facts, Phase, RetryPolicy, judge
 from console.sql.database import Row
 from console.sql.times import IsoText
@@ -24,6 +24,11 @@ from console.sql.values import text, whole_number
 from plugins import _contract_queue as contract
 
 PHASES = {"PENDING": Phase.READY, "RUNNING": Phase.RUNNING, "DONE": Phase.DONE, "FAILED": Phase.FAILED}
+
+_ALIKE = 1_000
+
+_Judged = tuple[str, int, Verdict, str | None]
+"""Native status, attempts, verdict, error: all of an item that a failed task shares with those that fail alike."""
 
 
 class AsyncTaskRows:
@@ -35,6 +40,7 @@ class AsyncTaskRows:
         self._backend = backend
         self._policy = policy
         self._decode = time.decode
+        self._given_up: dict[tuple[Any, Any], _Judged] = {}
 
     def facts(self, row: Row) -> Facts:
         _id, _type, status, attempts, next_run_at, error, created_at, updated_at = row
@@ -61,28 +67,31 @@ class AsyncTaskRows:
         return (row[2], row[3], row[4], updated_at)
 
     def read(self, row: Row, now: datetime) -> Item:
-        facts = self.facts(row)
-        id, type, _status, attempts, next_run_at, _error, created_at, updated_at = row
-        updated = self._decode(updated_at)
-        return Item(
-            ItemKey(self._backend, (text(id),)),
-            text(type),
-            facts.native_status,
-            facts.attempts,
-            self._policy.max_attempts,
-            judge(facts, self._policy, now),
-            facts.error,
-            facts.born_at,
-            updated,
-            now,
-            updated if facts.attempts else None,
-            contract.odd(
-                attempts,
-                ("next_run_at", next_run_at, facts.due_at or self._decode(next_run_at)),
-                ("created_at", created_at, facts.born_at),
+        id, type, status, attempts, next_run_at, error, created_at, updated_at = row
+        decode = self._decode
+        created, updated, due = decode(created_at), decode(updated_at), decode(next_run_at)
+        told = self._given_up.get((attempts, error)) if status == "FAILED" else None
+        native_status, tried, verdict, shown = told or self._judged(row, now)
+        notes: tuple[str, ...] = ()
+        if tried is not attempts or created is None or updated is None or due is None:
+            notes = contract.odd(
+                attempts, ("next_run_at", next_run_at, due), ("created_at", created_at, created),
                 ("updated_at", updated_at, updated),
-            ),
+            )
+        return Item(
+            ItemKey(self._backend, (text(id),)), text(type), native_status, tried, self._policy.max_attempts, verdict,
+            shown, created, updated, now, updated if tried else None, notes,
         )
+
+    def _judged(self, row: Row, now: datetime) -> _Judged:
+        """A task that has failed is judged without a clock unless there is a `max_age`, and most fail alike."""
+        facts = self.facts(row)
+        judged = facts.native_status, facts.attempts, judge(facts, self._policy, now), facts.error
+        if facts.phase is Phase.FAILED and self._policy.max_age is None:
+            if len(self._given_up) >= _ALIKE:
+                self._given_up.clear()
+            self._given_up[row[3], row[5]] = judged
+        return judged
 
 
 class ContractTaskRows(contract.ContractTaskRows):
