@@ -66,12 +66,21 @@ class _Adder:
 def _console(add: _Adder) -> None:
     demo = add("demo", "build or reuse a sandbox world and open the console on it", "world.demo",
                "demo\ndemo --scale 100000 --dir /tmp/world\ndemo --reset --no-open")
-    demo.add_argument("--dir", metavar="FOLDER", help="where the world is; default: the XDG state folder")
+    _world(demo)
     demo.add_argument("--scale", metavar="N", type=_count, help="about how many items, when it is built")
     demo.add_argument("--seed", metavar="N", type=_number, help="another world, the same for the same number")
+    demo.add_argument("--speed", metavar="N", type=_count, help="how much faster than life it retries; default: 12")
     demo.add_argument("--reset", action="store_true", help="build it again, as of now")
     demo.add_argument("--no-open", action="store_true", help="print the config's path instead of opening it")
-    demo.set_defaults(keeps_book=True)
+    demo.add_argument("--postgres", action="store_true",
+                      help="a real PostgreSQL for the backends that can use one, until the console is left")
+    _world(add("tour", "the console on the sandbox world, with a guide through the first five minutes", "world.tour",
+               "tour"))
+
+
+def _world(parser: Parser) -> None:
+    parser.add_argument("--dir", metavar="FOLDER", help="where the world is; default: the XDG state folder")
+    parser.set_defaults(keeps_book=True)
 
 
 def _items(add: _Adder) -> None:

@@ -1,4 +1,7 @@
-"""What went wrong in the sandbox world: the errors of one bad day, and rows nobody would dream up."""
+"""What went wrong in the sandbox world: the errors of one bad day, and texts nobody would dream up.
+
+The payment provider throttles everybody, the mail provider's key has expired, and somebody renamed a column.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,18 @@ def declined(chance: Random) -> str:
 
 def out_of_memory(chance: Random) -> str:
     return f"ERR_HANDLER: worker killed by signal 9 while rendering report {chance.randrange(1_000, 9_999)}"
+
+
+def not_json(chance: Random) -> str:
+    return f"Invalid JSON in the model's answer: Expecting ',' delimiter: line 1 column {chance.randrange(90, 900)}"
+
+
+def model_unavailable(chance: Random) -> str:
+    return f"503 service temporarily unavailable: embeddings.example, retry in {chance.randrange(2, 30)}s"
+
+
+def carrier_down(chance: Random) -> str:
+    return f"CARRIER_UNAVAILABLE: label service returned 502 for parcel {chance.randrange(10**8, 10**9)}"
 
 
 HOSTILE: tuple[str, ...] = (

@@ -70,6 +70,7 @@ CATALOGUE: tuple[Action, ...] = (
     Action("app.run", "5", "Run", "The override this console carries out", shown=False),
     Action("app.help", "question_mark", "Help", "The keys of this place"),
     Action("app.go_to", "g", "Go to", "Open an item by its key, a backend, a saved view or a place", shown=False),
+    Action("app.tour", "ctrl+t", "Tour", "Show or hide the guide through the first five minutes", shown=False),
     Action("app.read_again", "ctrl+r", "Read again", "Read everything on this screen again, now", shown=False),
     Action("app.quit", "q", "Quit", "Leave the console"),
     Action("overview.open", "enter", "Open", "Show this backend's failures", needs="a backend"),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from textual import events
 from textual.app import App, SystemCommand
@@ -33,16 +33,21 @@ from console.ui.lanes import Lanes, off_loop
 from console.ui.messages import HealthChanged, RunChanged
 from console.ui.reports import Reports
 from console.ui.runs import Runs
+from console.ui.sheet import Sheet
 from console.ui.screens.overview import OverviewScreen
 from console.ui.screens.place import Place
+
+if TYPE_CHECKING:
+    from console.ui.tour import Tour
 
 DEADLINE = 5.0
 """Seconds a backend may take before it is given up on our side, whatever the plugin does."""
 
 
-def run_console(desk: Desk, lay: Callable[[], Desk] | None = None) -> int:
+def run_console(desk: Desk, lay: Callable[[], Desk] | None = None, *, guided: bool = False) -> int:
     """Open the console on a desk until the person leaves; the exit code."""
     app = Console(desk, lay=lay)
+    app.guided = guided
     try:
         app.run()
     finally:
@@ -80,6 +85,9 @@ class Console(Reports, App[None]):
     }
     DEFAULT_MODE = "overview"
     ENABLE_COMMAND_PALETTE = True
+    guided = False
+    """Whether it opens with the tour."""
+    _tour: Tour | None = None
 
     def __init__(self, desk: Desk, deadline: float = DEADLINE, lay: Callable[[], Desk] | None = None) -> None:
         super().__init__()
@@ -92,6 +100,7 @@ class Console(Reports, App[None]):
             self.register_theme(theme)
         self.theme = themes.chosen(desk.theme, list(self.available_themes))
         self.set_keymap(checked_keymap(desk.keymap))
+        self.stylesheet = Sheet(variables=self.get_css_variables())
         self._sit_down(desk)
 
     def _sit_down(self, desk: Desk) -> None:
@@ -125,6 +134,8 @@ class Console(Reports, App[None]):
             self._laying = None
         for watch in self.monitor.watches():
             self.start(watch, "monitor", exclusive=False)
+        if self.guided:
+            self.action_tour()
         for key in self._early:
             self.post_message(key)
         self.start(self._offer_resume, "resume")
@@ -289,6 +300,13 @@ class Console(Reports, App[None]):
         if isinstance(place, Place):
             refused = {a.id: why for a in actions_of(place.PLACE) if (why := place.refusal(a))}
             self.push_screen(HelpScreen(place.PLACE, self.desk.keymap, refused))
+
+    def action_tour(self) -> None:
+        if self._tour is None:
+            from console.ui.tour import Tour
+
+            self._tour = Tour(self)
+        self._tour.toggle()
 
     def action_read_again(self) -> None:
         if isinstance(self.screen, Place):

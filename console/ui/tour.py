@@ -5,17 +5,17 @@ It only watches: each step is over once the person has done it, whichever way th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual.content import Content
 from textual.reactive import reactive
-from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
 from console.ui import safe
-from console.ui.actions import action_named, key_words
+from console.ui.actions import CATALOGUE, key_words
+from console.ui.runs import Run, Runs
 from console.ui.screens.place import Place
 from console.ui.screens.plan import PlanScreen
 from console.ui.widgets.status_line import StatusLine
@@ -35,7 +35,12 @@ class Step(NamedTuple):
 
 
 def _at(place: str) -> Callable[[Console], bool]:
-    return lambda app: isinstance(app.screen, Place) and app.screen.PLACE == place
+    return lambda app: isinstance(app.screen, Place) and place == app.screen.PLACE
+
+
+def _run(app: Console) -> Run | None:
+    runs: Runs = app.runs
+    return runs.latest
 
 
 def _planning(app: Console) -> bool:
@@ -68,25 +73,25 @@ STEPS: tuple[Step, ...] = (
         "A plan, and a canary",
         "See what would change, what is blocked and why. Type [b]canary 10[/] as the release, a reason, the number of "
         "items; then Requeue. [b]tab[/] moves on.",
-        lambda app: app.runs.latest is not None,
+        lambda app: _run(app) is not None,
     ),
     Step(
         "Ten first",
         "Ten are handed back and watched. The rest follow in growing steps, only while those succeed. Wait until it is "
         "finished; [b]$app_run[/] comes back here.",
-        lambda app: app.runs.latest is not None and app.runs.latest.over,
+        lambda app: (run := _run(app)) is not None and run.over,
     ),
     Step("On record", "Press [b]$app_trail[/]: who did it, when, why, and what became of each item.", _at("trail")),
     Step("Undo", "Press [b]$trail_undo[/] to plan taking it back.", _undoing),
     Step(
         "Only what nobody has claimed",
-        "What a worker took meanwhile is blocked, and says so; the rest could be put back exactly. [b]esc[/] leaves it.",
+        "What a worker took meanwhile is blocked, and says so; the rest could be put back exactly. [b]esc[/] leaves.",
         lambda app: not _planning(app),
     ),
     Step("Proof", "In the Trail, press [b]$trail_verify[/]: is every record as it was written?", _verified),
     Step(
         "That was it",
-        "Now the expired key: the second cause cannot recover, and its plan says so. [b]?[/] has the keys of every place.",
+        "Now the expired key: the second cause cannot recover, and its plan says so. [b]?[/] has the keys of a place.",
         lambda _: False,
     ),
 )
@@ -100,15 +105,20 @@ class TourPanel(Widget):
       color: $foreground; border-title-color: $accent; border-subtitle-color: $foreground; }
     """
 
-    step: reactive[int] = reactive(-1, layout=True)
-    closing: str = ""
+    step: reactive[int] = reactive(0, layout=True)
+
+    def __init__(self, keys: Mapping[str, str]) -> None:
+        super().__init__()
+        self._keys = keys
 
     def watch_step(self, step: int) -> None:
-        self.border_title = safe.phrase("tour $n of $all: [b]$title[/]", n=step + 1, all=len(STEPS), title=STEPS[step].title)
-        self.border_subtitle = safe.phrase("$key closes the tour", key=self.closing)
+        self.border_title = safe.phrase(
+            "tour, $n of $all: [b]$title[/]", n=step + 1, all=len(STEPS), title=STEPS[step].title
+        )
+        self.border_subtitle = safe.phrase("$key closes it", key=self._keys["app_tour"])
 
     def render(self) -> Content:
-        return safe.phrase(STEPS[self.step].text, **_keys(self.app.keymap_of))  # type: ignore[attr-defined]
+        return safe.phrase(STEPS[self.step].text, **self._keys)
 
 
 class Tour:
@@ -118,33 +128,31 @@ class Tour:
         self._app = app
         self._step = 0
         self._timer: Timer | None = None
+        self._panels: list[TourPanel] = []
+        self._keys = {
+            action.id.replace(".", "_"): key_words(app.desk.keymap.get(action.id, action.key)) for action in CATALOGUE
+        }
 
-    @property
-    def shown(self) -> bool:
-        return self._timer is not None
-
-    def show(self) -> None:
-        self._timer = self._app.set_interval(_LOOKS_EVERY, self._look)
-        self._look()
-
-    def hide(self) -> None:
-        if self._timer is not None:
-            self._timer.stop()
-            self._timer = None
-        for screen in self._app.screen_stack:
-            screen.query(TourPanel).remove()
+    def toggle(self) -> None:
+        """Show it where the person is in it, or put it away."""
+        if self._timer is None:
+            self._timer = self._app.set_interval(_LOOKS_EVERY, self._look)
+            self._look()
+            return
+        self._timer.stop()
+        self._timer = None
+        for panel in self._panels:
+            panel.remove()
+        self._panels.clear()
 
     def _look(self) -> None:
         while STEPS[self._step].over(self._app):
             self._step += 1
-        screen: Screen[object] = self._app.screen
-        panels = list(screen.query(TourPanel))
-        if not panels:
-            panels = [TourPanel()]
-            screen.mount(*panels)
-        for panel in panels:
+        self._panels = [panel for panel in self._panels if panel.is_attached]
+        screen = self._app.screen
+        if not any(panel.screen is screen for panel in self._panels):
+            panel = TourPanel(self._keys)
+            self._panels.append(panel)
+            screen.mount(panel)
+        for panel in self._panels:
             panel.step = self._step
-
-
-def _keys(keymap: Callable[[str], str]) -> dict[str, str]:
-    return {}

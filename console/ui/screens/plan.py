@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -78,6 +78,11 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         app = self.app
         assert isinstance(app, Console)
         return app
+
+    @property
+    def undoes(self) -> str | None:
+        """The override this would take back, if it is an undo."""
+        return self._undo_of
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog plan") as dialog:
@@ -284,8 +289,22 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         line.display = bool(self.problem)
 
     @on(Input.Submitted)
-    def _entered(self) -> None:
+    def _entered(self, event: Input.Submitted) -> None:
+        """On to what is still missing for a yes; then to the yes itself."""
+        wanted = {"reason": "#count", "count": "#confirm"}.get(event.input.id or "", "")
+        for widget in self.query(wanted) if wanted else ():
+            if widget.focusable:
+                widget.focus()
+                return
         self.focus_next()
+
+    def on_key(self, event: events.Key) -> None:
+        """Whoever types while a button has the focus means the reason."""
+        if isinstance(self.focused, Button) and event.is_printable and event.character not in (None, " "):
+            reason = self.query_one("#reason", QueryInput)
+            reason.focus()
+            reason.insert_text_at_cursor(event.character or "")
+            event.stop()
 
     @on(Button.Pressed, "#cancel")
     def action_cancel(self) -> None:

