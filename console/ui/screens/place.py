@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.screen import Screen
-from textual.widgets import Footer, Input
 
 from console.ui.actions import EVERYWHERE, Action, action_named, actions_of
 from console.ui.messages import HealthChanged
 from console.ui.reports import Reports
+from console.ui.widgets.key_line import KeyLine
 from console.ui.widgets.top_bar import TopBar
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Place(Reports, Screen[Any]):
     def compose(self) -> ComposeResult:
         yield TopBar(self.TAB or self.PLACE, self.desk.read_only)
         yield from self.compose_place()
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
 
     def compose_place(self) -> ComposeResult:
         """What is between the first line and the footer."""
@@ -94,11 +94,17 @@ class Place(Reports, Screen[Any]):
         known = action_named(self.PLACE, action)
         if known is None:
             return True
-        if known.typing and isinstance(self.focused, Input):
+        if known.typing and self._typing:
             return False  # it is a character of what is typed
         if self.refusal(known) or (known.needs and not self.has(known.needs)):
             return None
         return True
+
+    @property
+    def _typing(self) -> bool:
+        from textual.widgets import Input
+
+        return isinstance(self.focused, Input)
 
     def refusal(self, action: Action) -> str:
         """Why an action is not offered here at all, in words."""

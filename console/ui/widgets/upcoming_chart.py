@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from itertools import groupby
 
 from textual.content import Content
 from textual.reactive import reactive
@@ -75,9 +76,9 @@ class UpcomingChart(Widget):
         for level, row in enumerate(columns(counts, height)):
             label = thousands(top) if level == 0 and top else ""
             parts = [safe.phrase("[$muted]$label[/]", label=safe.fit(label, _AXIS - 2, right=True) + " │")]
-            for index, char in enumerate(row):
-                colour = "$warning" if index in stormy else "$calm"
-                parts.append(Content.styled(char * wide, colour))
+            for storm, run in groupby(enumerate(row), key=lambda pair: pair[0] in stormy):
+                blocks = "".join(char * wide for _, char in run)
+                parts.append(Content.styled(blocks, "$warning" if storm else "$calm"))
             lines.append(Content.assemble(*parts))
         return lines
 
