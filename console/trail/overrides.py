@@ -224,7 +224,8 @@ def _plan_facts(plan: Plan, op_id: str) -> dict[str, Any]:
 
 
 def _confirmation_facts(confirmation: Confirmation) -> dict[str, Any]:
-    return {**asdict(confirmation), "by": str(confirmation.who)}
+    who, whence = confirmation.who, confirmation.whence
+    return {**asdict(confirmation), "who": who._asdict(), "whence": whence._asdict(), "by": str(who)}
 
 
 def _state(writing: Writing, op_id: str) -> OverrideState:
