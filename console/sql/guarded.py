@@ -6,7 +6,8 @@ between (VACUUM renumbers rowids) can never lead to another row; what moved is f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,11 @@ from sqlalchemy.engine import Dialect
 from console.core.backend import CHANGED, Change, Image, Outcome, OutcomeKind
 from console.core.item import ItemKey
 from console.sql.database import Database, Row, RowRefused, TransactionRefused, Writer
+from console.sql.statement import is_unicode
 
 _KEYS_PER_READ = 500
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}").fullmatch
+"""As the database writes them; no more digits than its integers surely hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +31,20 @@ class Target:
     key: str
     image: tuple[str, ...]
     integer_key: bool = False
+    key_parts: int = 1
+    """How many parts the keys of its items have; the first is the row's."""
 
     def key_of(self, key: ItemKey) -> Any:
-        """The key as its column holds it."""
-        return int(key.parts[0]) if self.integer_key else key.parts[0]
+        """The key as its column holds it; None where no row can have such a key."""
+        if len(key.parts) != self.key_parts or not is_unicode(key.parts[0]):
+            return None
+        if not self.integer_key:
+            return key.parts[0]
+        return int(key.parts[0]) if _INTEGER(key.parts[0]) else None
+
+    def by_value(self, keys: Sequence[ItemKey]) -> dict[Any, ItemKey]:
+        """The keys that some row may have, by what their column would hold."""
+        return {value: key for key in keys if (value := self.key_of(key)) is not None}
 
 
 class SqliteGuard:
@@ -46,11 +60,12 @@ class SqliteGuard:
 
         Only where a row's refusal takes the whole transaction with it are the halves written on their own.
         """
-        numbers = {self._target.key_of(change.keys[0]): n for n, change in enumerate(changes)}
+        keys = [self._target.key_of(change.keys[0]) for change in changes]
+        numbers = dict(zip(keys, range(len(keys)), strict=True))
         if len(numbers) < len(changes):
             return self._one_by_key(changes, set(numbers.values()))
         try:
-            return self._swap(changes, numbers)
+            return self._swap(changes, keys, numbers)
         except TransactionRefused as refused:
             if len(changes) == 1:
                 return [Outcome(OutcomeKind.FAILED, str(refused))]
@@ -64,12 +79,12 @@ class SqliteGuard:
         outcomes.update(zip(rest, self.swap([changes[n] for n in rest]), strict=True))
         return [outcomes[n] for n in range(len(changes))]
 
-    def _swap(self, changes: Sequence[Change], numbers: dict[Any, int]) -> list[Outcome]:
+    def _swap(self, changes: Sequence[Change], keys: list[Any], numbers: dict[Any, int]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
         with self._database.writing() as writer:
             writer.execute(self._sql.create)
             writer.execute(self._sql.clear)
-            writer.executemany(self._sql.fill, [self._line(n, c) for n, c in enumerate(changes)])
+            writer.executemany(self._sql.fill, list(self._lines(changes, keys)))
             placed = any(change.unit for change in changes)
             self._part(writer, 0, len(changes), numbers, outcomes, placed)
             if len(outcomes) < len(changes):
@@ -113,17 +128,16 @@ class SqliteGuard:
         """The image of each of these rows as it is now; rows that are gone are missing."""
         found: dict[ItemKey, Image] = {}
         for start in range(0, len(keys), _KEYS_PER_READ):
-            by_part = {self._target.key_of(key): key for key in keys[start : start + _KEYS_PER_READ]}
+            by_part = self._target.by_value(keys[start : start + _KEYS_PER_READ])
             rows = self._database.fetch(self._sql.images_of(len(by_part)), list(by_part))
             found.update({by_part[row[0]]: tuple(row[1:]) for row in rows})
         return found
 
-    def _line(self, n: int, change: Change) -> Row:
+    def _lines(self, changes: Sequence[Change], keys: list[Any]) -> Iterator[Row]:
         """What follows the image's columns in an image is the plugin's own note, not the row's."""
         width = len(self._target.image)
-        place = int(change.unit) if change.unit.isdecimal() else None
-        key = self._target.key_of(change.keys[0])
-        return (n, place, key, *change.before[:width], *change.after[:width])
+        for n, (key, (unit, _, before, after)) in enumerate(zip(keys, changes, strict=True)):
+            yield (n, int(unit) if unit.isdecimal() else None, key, *before[:width], *after[:width])
 
 
 def conflict(before: Image, now: Image | None, columns: tuple[str, ...]) -> Outcome:

@@ -84,7 +84,7 @@ class PostgresGuard:
 
     def images(self, keys: Sequence[ItemKey]) -> dict[ItemKey, Image]:
         """The image of each of these rows as it is now; rows that are gone are missing."""
-        by_value = {self._target.key_of(key): key for key in keys}
+        by_value = self._target.by_value(keys)
         rows = self._database.fetch(self._sql.images, {"key": list(by_value)})
         return {by_value[row[0]]: tuple(map(plain, row[1:])) for row in rows}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +42,8 @@ from plugins.file_queue.requeue import ABILITIES, Requeue
 from plugins.file_queue.rows import Task, TaskRows
 
 _BATCH = 500
+_LONGEST_ID = 255
+"""No file name is longer."""
 _ALWAYS = {
     Phase.DONE: frozenset({Condition.DONE}),
     Phase.CANCELLED: frozenset({Condition.CANCELLED}),
@@ -241,7 +244,7 @@ class FileQueue:
     def swap(self, changes: Sequence[Change], order: Order, authority: Authority) -> Sequence[Outcome]:  # noqa: ARG002
         if self._read_only:
             raise ReadOnlyRefused(where=self.place)
-        moves = [Move(change.keys[0].parts[0], change.before, change.after) for change in changes]
+        moves = [Move(_id_of(change.keys[0]), change.before, change.after) for change in changes]
         try:
             with self._faults():
                 return self._mover.swap(moves)
@@ -250,7 +253,7 @@ class FileQueue:
 
     def images(self, changes: Sequence[Change]) -> Sequence[Image | None]:
         """What a crash left half-moved is finished or taken back first, unless nothing may be written."""
-        ids = [change.keys[0].parts[0] for change in changes]
+        ids = [_id_of(change.keys[0]) for change in changes]
         with self._faults():
             if not self._read_only:
                 self._mover.clear_up(ids)
@@ -267,6 +270,12 @@ class FileQueue:
             if left := self._mover.leftovers():
                 self._mover.clear_up(left)
             return contract.work(FileTaskQueue(self.base, self.policy, clock), handler, clock, stop, log)
+
+
+def _id_of(key: ItemKey) -> str:
+    """The id a key names; none of our files has the empty one, which stands for every key that cannot be a name."""
+    id = key.parts[0] if len(key.parts) == 1 else ""
+    return "" if "/" in id or "\0" in id or len(os.fsencode(id)) > _LONGEST_ID else id
 
 
 def _possible(task: Task) -> frozenset[Condition]:

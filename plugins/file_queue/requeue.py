@@ -10,6 +10,7 @@ from console.core.backend import (
     Budget,
     Change,
     Draft,
+    Flag,
     Image,
     Order,
     UndoKind,
@@ -28,6 +29,7 @@ ABILITIES = Abilities(
     undo=UndoKind.EXACT,
     stores_due_time=True,
     guard=("name", "status", "attempts", "updated_at"),
+    flags=frozenset({Flag.ALLOW_UNRECOVERABLE}),
 )
 _STRANGE = "lacks a key or holds a value by which a write could not be guarded"
 

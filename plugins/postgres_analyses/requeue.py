@@ -60,6 +60,7 @@ def abilities(pipelines: Sequence[str]) -> Abilities:
         undo=UndoKind.EXACT,
         stores_due_time=False,
         guard=(*(f"{pipeline}_status" for pipeline in pipelines), "retry_count", "last_retry_at"),
+        flags=frozenset({Flag.ALLOW_UNRECOVERABLE}),
     )
 
 
@@ -141,7 +142,7 @@ class Requeue:
         self._rows = rows
         self._rules = Rules(policy, time)
         self._sqlite = sqlite
-        self.target = Target(table, "id", abilities(pipelines).guard, integer_key=True)
+        self.target = Target(table, "id", abilities(pipelines).guard, integer_key=True, key_parts=2)
 
     def drafts(
         self, batches: Iterable[Sequence[Row]], order: Order, now: datetime, *, neighbours: bool

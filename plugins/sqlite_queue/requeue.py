@@ -14,10 +14,11 @@ from console.core.backend import (
     Budget,
     Change,
     Draft,
+    Flag,
     Image,
     Order,
     UndoKind,
-    image_text,
+    image_texts,
 )
 from console.core.item import Condition, ItemKey
 from console.core.policy import RetryPolicy, judge
@@ -39,6 +40,7 @@ ABILITIES = Abilities(
     undo=UndoKind.EXACT,
     stores_due_time=True,
     guard=("status", "attempts", "updated_at"),
+    flags=frozenset({Flag.ALLOW_UNRECOVERABLE}),
 )
 
 ASYNC_TARGET = Target("async_tasks", "task_id", ("status", "attempts", "next_run_at", "updated_at"))
@@ -73,29 +75,39 @@ class Requeue:
 
     def drafts(self, rows: Sequence[Row], order: Order, now: datetime) -> list[Draft]:
         """One tight loop: a plan may take a million turns of it."""
-        alike: dict[Row, _Judged] = {}
-        prefix, end = f"{self._backend}/", 1 + self._rows.width
-        timeless, image_of = self._rows.timeless, self._rows.image_of
-        clockless = self._policy.max_age is None
+        end = 1 + self._rows.width
+        natives = [row[1:end] for row in rows]
+        judged = self._judged_alike(natives, order, now)
+        befores = _storable([self._rows.image_of(native, row[end]) for native, row in zip(natives, rows, strict=True)])
         drafts = []
-        for row in rows:
-            native = row[1:end]
-            same = timeless(native) if clockless else None
-            judged = alike.get(same) if same is not None else None
-            if judged is None:
-                judged = self._judged(native, order, now)
-                if same is not None and len(alike) < _ALIKE:
-                    alike[same] = judged
-            condition, signature, blocked, warning = judged
-            id = native[0]
-            key = f"{prefix}{id}" if type(id) is str and _PLAIN_ID(id) else str(ItemKey(self._backend, (text(id),)))
-            before = _storable(id, image_of(native, row[end]))
-            if before is None:
+        for row, before, (condition, signature, blocked, warning) in zip(rows, befores, judged, strict=True):
+            id = row[1]
+            key = self._key(id)
+            if before is None or type(id) is not str:
                 drafts.append(Draft(key, "", "null", condition, None, STRANGE))
                 continue
             unit = "" if row[0] is None else str(row[0])
             drafts.append(_new(Draft, (key, unit, before, condition, signature, blocked, warning)))
         return drafts
+
+    def _key(self, id: object) -> str:
+        plain = type(id) is str and _PLAIN_ID(id)
+        return f"{self._backend}/{id}" if plain else str(ItemKey(self._backend, (text(id),)))
+
+    def _judged_alike(self, natives: Sequence[Row], order: Order, now: datetime) -> list[_Judged]:
+        """What fails alike is judged once, unless its age counts."""
+        if self._policy.max_age is not None:
+            return [self._judged(native, order, now) for native in natives]
+        kinds = list(map(self._rows.timeless, natives))
+        alike = {
+            kind: self._judged(native, order, now)
+            for kind, native in dict(zip(kinds, natives, strict=True)).items()
+            if kind is not None
+        }
+        return [
+            self._judged(native, order, now) if kind is None else alike[kind]
+            for kind, native in zip(kinds, natives, strict=True)
+        ]
 
     def _judged(self, verdict_row: Row, order: Order, now: datetime) -> _Judged:
         facts = self._rows.facts(verdict_row)
@@ -119,12 +131,17 @@ class Requeue:
         return self._last_at[1]
 
 
-def _storable(id: object, image: Row) -> str | None:
-    """The image as JSON; None where a value is something a plan cannot hold or a driver cannot bind again."""
+def _storable(images: Sequence[Row]) -> list[str | None]:
+    """Images as JSON; None where a value is something a plan cannot hold or a driver cannot bind again."""
     try:
-        before = image_text(image)
+        texts = image_texts(images)
     except TypeError:
-        return None
-    if type(id) is not str or ("\\udc" in before and not all(is_unicode(v) for v in image if type(v) is str)):
-        return None
-    return before
+        return [_storable([image])[0] for image in images] if len(images) > 1 else [None]
+    return [
+        None if "\\udc" in text and not _is_unicode(image) else text
+        for text, image in zip(texts, images, strict=True)
+    ]
+
+
+def _is_unicode(image: Row) -> bool:
+    return all(is_unicode(value) for value in image if type(value) is str)

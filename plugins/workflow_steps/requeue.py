@@ -26,6 +26,7 @@ ABILITIES = Abilities(
     undo=UndoKind.COMPENSATING,
     stores_due_time=False,
     guard=("to_state", "sort_key", "attempts", "in_process", "processed", "updated_at"),
+    flags=frozenset({Flag.ALLOW_UNRECOVERABLE, Flag.WAKE_TASK}),
 )
 LOOKED_AT = {
     "pending": None,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Run = Callable[[str, Any], Sequence[Row]]
 _LOCKED = Outcome(OutcomeKind.CONFLICTED, "locked by someone else's transaction")
+_TWICE = Outcome(OutcomeKind.CONFLICTED, "changed by an earlier part of the same plan")
 _NAMES = ("uuid", "state", "sort_key", "attempts", "in_process", "processed", "processed_at", "backoff", "updated_at")
 
 
@@ -88,12 +89,16 @@ class StepGuard:
             locked = self._lock(writer, changes)
             now = self.images(changes, writer.execute)
             sound: list[int] = []
+            met: set[str] = set()
             for n, (change, image) in enumerate(zip(changes, now, strict=True)):
                 if image != change.before:
                     outcomes[n] = _conflict(change, image)
-                elif not locked.issuperset(_rows_of(change)):
+                elif not locked.issuperset(rows := _rows_of(change)):
                     outcomes[n] = _LOCKED
+                elif not met.isdisjoint(rows):
+                    outcomes[n] = _TWICE
                 else:
+                    met |= rows
                     sound.append(n)
             self._part(writer, changes, sound, told, outcomes)
         return [outcomes[n] for n in range(len(changes))]

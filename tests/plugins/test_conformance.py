@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from console.core.policy import PolicyOverride, RetryPolicy
-from console.testing import PROMISES, FrozenClock, Harness, MemoryBackend, Sample, exercise_backend
+from console.testing import (
+    PROMISES,
+    REQUEUE_PROMISES,
+    FrozenClock,
+    Harness,
+    MemoryBackend,
+    Sample,
+    exercise_backend,
+    exercise_requeue,
+)
 from tests.plugins.sqlite_queue import queue_files as files
 
 Place = Callable[[], Path]
@@ -45,14 +54,26 @@ BACKENDS: dict[str, Callable[[Place], Harness]] = {
 }
 
 
-@pytest.mark.parametrize("promise", PROMISES)
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_backend_keeps_its_promise(backend: str, promise: str, tmp_path: Path) -> None:
+def places_in(folder: Path) -> Place:
     places = iter(range(100))
 
     def place() -> Path:
-        folder = tmp_path / str(next(places))
-        folder.mkdir()
-        return folder / "queue.db"
+        own = folder / str(next(places))
+        own.mkdir()
+        return own / "queue.db"
 
+    return place
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_backend_keeps_its_promise(backend: str, promise: str, tmp_path: Path) -> None:
+    place = places_in(tmp_path)
     exercise_backend(lambda: BACKENDS[backend](place), promise)
+
+
+@pytest.mark.parametrize("promise", REQUEUE_PROMISES)
+@pytest.mark.parametrize("backend", ["async_tasks", "async_tasks-no-index", "async_tasks-without-rowid", "tasks"])
+def test_a_backend_that_hands_items_back_keeps_its_promise(backend: str, promise: str, tmp_path: Path) -> None:
+    place = places_in(tmp_path)
+    exercise_requeue(lambda: BACKENDS[backend](place), promise)

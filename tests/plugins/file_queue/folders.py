@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ from console.core.item import ItemKey
 from console.core.policy import PolicyOverride
 from console.core.ports import Never
 from console.core.query import Sort
-from console.testing import NOON, FrozenClock, Harness, Sample
+from console.testing import NOON, FrozenClock, Harness, Sample, Store
 from plugins.file_queue import FileQueue
 from plugins.file_queue.backend import Options
 
 OWN = PolicyOverride()
 KEEP = Order()
+PAYLOAD = "payload 4711"
 STATUSES = ("PENDING", "RUNNING", "SUCCESS", "FAILED", "CANCELLED")
 SUFFIXES = {"PENDING": "task", "RUNNING": "running"}
 
@@ -65,7 +66,7 @@ def put_samples(base: Path, samples: Sequence[Sample]) -> int:
     for sample in samples:
         id = sample.id.replace("/", "∕")
         write_task(
-            base, id, sample.status, func_path=sample.type, schedule={"eta": stored(sample.due)},
+            base, id, sample.status, func_path=sample.type, kwargs={"x": PAYLOAD}, schedule={"eta": stored(sample.due)},
             max_retries=sample.max_attempts, timeout=sample.timeout, attempts=sample.attempts,
             created_at=stored(sample.created), updated_at=stored(sample.updated), last_attempt_at=stored(sample.updated),
         )
@@ -89,8 +90,26 @@ def harness(base: Path, policy: PolicyOverride = OWN, *, read_only: bool = False
     make(base)
     return Harness(
         open_queue(base, policy=policy, read_only=read_only), lambda samples: put_samples(base, samples), STATUSES,
-        FrozenClock(), lambda item: [item.type], lambda: fingerprint(base),
+        FrozenClock(), lambda item: [item.type], lambda: fingerprint(base), store(base, policy),
     )
+
+
+def store(base: Path, policy: PolicyOverride) -> Store:
+    """The files as anyone sees them, beside the plugin."""
+
+    def file_of(key: ItemKey) -> Path:
+        (found,) = (path for path in (base / "queue").iterdir() if path.stem == key.parts[0])
+        return found
+
+    def rows() -> Mapping[ItemKey, object]:
+        files = (path for path in (base / "queue").iterdir() if not path.name.startswith("."))
+        return {ItemKey("files", (path.stem,)): (path.suffix, path.read_bytes()) for path in files}
+
+    def touch(key: ItemKey) -> None:
+        path = file_of(key)
+        path.write_text(json.dumps({**content(path), "attempts": 1, "updated_at": "2026-11-10T11:59:59"}))
+
+    return Store(rows, touch, lambda key: file_of(key).unlink(), lambda: open_queue(base, policy=policy, read_only=True), PAYLOAD)
 
 
 def listing(base: Path) -> list[str]:

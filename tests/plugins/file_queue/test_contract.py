@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from console.core.policy import PolicyOverride
-from console.testing import PROMISES, Harness, exercise_backend
+from console.testing import PROMISES, REQUEUE_PROMISES, Harness, exercise_backend, exercise_requeue
 from tests.plugins.file_queue import folders
 
 STRICT = PolicyOverride(unrecoverable=("invalid json", "invalid api key", "É"), max_age=timedelta(days=300))
@@ -27,3 +27,10 @@ VARIANTS: dict[str, Callable[[Path], Harness]] = {
 def test_keeps_its_promise(variant: str, promise: str, tmp_path: Path) -> None:
     numbers = iter(range(100))
     exercise_backend(lambda: VARIANTS[variant](tmp_path / str(next(numbers))), promise)
+
+
+@pytest.mark.parametrize("promise", REQUEUE_PROMISES)
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "read-only"])
+def test_hands_items_back_as_promised(variant: str, promise: str, tmp_path: Path) -> None:
+    numbers = iter(range(100))
+    exercise_requeue(lambda: VARIANTS[variant](tmp_path / str(next(numbers))), promise)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from console.core.policy import PolicyOverride
-from console.testing import PROMISES, Harness, exercise_backend
+from console.testing import PROMISES, REQUEUE_PROMISES, Harness, exercise_backend, exercise_requeue
 from tests.plugins.postgres_analyses.world import INDEX, harness, postgres_table, sqlite_table
 
 MORE = PolicyOverride(max_attempts=6, unrecoverable=("invalid json", "É"), stuck_after=timedelta(hours=1))
@@ -19,10 +20,23 @@ MORE = PolicyOverride(max_attempts=6, unrecoverable=("invalid json", "É"), stuc
 @pytest.mark.parametrize("kind", ["postgres", "postgres-indexed", "postgres-other-policy", "sqlite"])
 def test_a_table_of_analyses_keeps_its_promise(kind: str, promise: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
-        def make() -> Harness:
-            if kind == "sqlite":
-                return harness(stack.enter_context(sqlite_table(tmp_path / "analyses.db")))
-            table = stack.enter_context(postgres_table(INDEX if kind == "postgres-indexed" else ""))
-            return harness(table, MORE if kind == "postgres-other-policy" else PolicyOverride())
+        exercise_backend(maker(kind, tmp_path, stack), promise)
 
-        exercise_backend(make, promise)
+
+@pytest.mark.parametrize("promise", REQUEUE_PROMISES)
+@pytest.mark.parametrize("kind", ["postgres", "postgres-other-policy", "sqlite"])
+def test_analyses_are_handed_back_as_promised(kind: str, promise: str, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        exercise_requeue(maker(kind, tmp_path, stack), promise)
+
+
+def maker(kind: str, folder: Path, stack: ExitStack) -> Callable[[], Harness]:
+    files = (folder / f"{number}.db" for number in range(100))
+
+    def make() -> Harness:
+        if kind == "sqlite":
+            return harness(stack.enter_context(sqlite_table(next(files))))
+        table = stack.enter_context(postgres_table(INDEX if kind == "postgres-indexed" else ""))
+        return harness(table, MORE if kind == "postgres-other-policy" else PolicyOverride())
+
+    return make

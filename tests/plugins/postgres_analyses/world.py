@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo
 
 import psycopg
 
-from console.core.item import Item
+from console.core.item import Item, ItemKey
 from console.core.policy import PolicyOverride
-from console.testing import FrozenClock, Harness, Sample
+from console.testing import FrozenClock, Harness, Sample, Store
 from plugins.postgres_analyses import PostgresAnalyses
 from plugins.postgres_analyses.backend import Options
 from plugins.postgres_analyses.schema import ddl
@@ -75,6 +75,9 @@ class Table:
 
     def all(self) -> list[tuple[Any, ...]]:
         return self._run(f"SELECT * FROM {'answer_analysis' if self.is_sqlite else TABLE} ORDER BY id", [])
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return self._run(sql, [])
 
     def execute(self, sql: str) -> None:
         self._run(sql, [])
@@ -146,4 +149,23 @@ def harness(table: Table, policy: PolicyOverride = NO_POLICY) -> Harness:
         return references[item.key.parts[0]]
 
     backend = table.open(policy=policy)
-    return Harness(backend, put, STATUSES, FrozenClock(NOW), referred, table.all)
+    return Harness(backend, put, STATUSES, FrozenClock(NOW), referred, table.all, store(table, policy))
+
+
+def store(table: Table, policy: PolicyOverride) -> Store:
+    """The rows as any client sees them; both pipelines of a row share it."""
+    name = "answer_analysis" if table.is_sqlite else TABLE
+
+    def rows() -> Mapping[ItemKey, object]:
+        return {
+            ItemKey("analyses", (str(row[0]), pipeline)): row
+            for row in table.rows(f"SELECT id, * FROM {name}") for pipeline in ("vectorization", "dp_update")
+        }
+
+    def touch(key: ItemKey) -> None:
+        table.set(int(key.parts[0]), retry_count=2, last_retry_at=NOW - timedelta(seconds=1))
+
+    def remove(key: ItemKey) -> None:
+        table.execute(f"DELETE FROM {name} WHERE id = {int(key.parts[0])}")
+
+    return Store(rows, touch, remove, lambda: table.open(policy=policy, read_only=True))

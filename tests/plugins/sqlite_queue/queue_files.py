@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from console.core.item import Item
+from console.core.item import Item, ItemKey
 from console.core.policy import PolicyOverride
-from console.testing import FrozenClock, Harness, Sample
+from console.testing import FrozenClock, Harness, Sample, Store
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.backend import Options
 from plugins.sqlite_queue.schema import ASYNC_COLUMNS, ASYNC_TASKS_DDL, RESULT_COLUMNS, TASK_COLUMNS, TASKS_DDL
@@ -26,6 +26,7 @@ UNCHECKED = ASYNC_TASKS_DDL.replace(" CHECK (status IN ('PENDING', 'RUNNING', 'D
 UNINDEXED = UNCHECKED[: UNCHECKED.index("CREATE INDEX")]
 WITHOUT_ROWID = UNCHECKED.replace("\n);", "\n) WITHOUT ROWID;", 1)
 
+PAYLOAD = "payload 4711"
 OWN_RULES = PolicyOverride()
 UNRECOVERABLE = PolicyOverride(
     unrecoverable=("invalid json", "invalid api key", "É"), max_age=timedelta(days=300)
@@ -81,7 +82,7 @@ def task_rows(sample: Sample) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """A task, and its result when it has an error to tell; every third error is the task's own."""
     own = sum(sample.id.encode("utf-8", "surrogateescape")) % 3 == 0
     values = (
-        sample.id, sample.type, "[]", "{}", sample.status, '{"eta": null}', sample.due, sample.max_attempts,
+        sample.id, sample.type, f'["{PAYLOAD}"]', "{}", sample.status, '{"eta": null}', sample.due, sample.max_attempts,
         sample.timeout, sample.attempts, sample.created, sample.updated, sample.updated,
         sample.error if own else "null",
     )
@@ -95,6 +96,31 @@ def task_rows(sample: Sample) -> tuple[dict[str, Any], dict[str, Any] | None]:
 def file_hash(path: Path) -> dict[str, str]:
     """Every file beside the database, by content."""
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(path.parent.iterdir())}
+
+
+def store(path: Path, dialect: Dialect, policy: PolicyOverride) -> Store:
+    """The rows as any SQLite client sees them, beside the plugin."""
+    table, key = ("async_tasks", "task_id") if dialect == "async_tasks" else ("tasks", "id")
+
+    def run(sql: str, *values: Any) -> list[Any]:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+            return connection.execute(sql, values).fetchall()
+
+    def rows() -> Mapping[ItemKey, object]:
+        return {ItemKey("queue", (row[0],)): row[1:] for row in run(f"SELECT {key}, * FROM {table}")}
+
+    def named(item: ItemKey) -> bytes:
+        return item.parts[0].encode("utf-8", "surrogateescape")
+
+    def touch(item: ItemKey) -> None:
+        run(f"UPDATE {table} SET status = 'RUNNING', updated_at = '2026-11-10T11:59:59' WHERE CAST({key} AS BLOB) = ?", named(item))
+
+    def remove(item: ItemKey) -> None:
+        run(f"DELETE FROM {table} WHERE CAST({key} AS BLOB) = ?", named(item))
+
+    payload = PAYLOAD if dialect == "tasks" else ""
+    return Store(rows, touch, remove, lambda: open_queue(path, dialect, policy=policy, read_only=True), payload)
 
 
 def async_harness(
@@ -113,7 +139,8 @@ def async_harness(
 
     backend = open_queue(path, policy=policy, read_only=read_only)
     return Harness(
-        backend, put, ("PENDING", "RUNNING", "DONE", "FAILED"), FrozenClock(), referred, lambda: file_hash(path)
+        backend, put, ("PENDING", "RUNNING", "DONE", "FAILED"), FrozenClock(), referred, lambda: file_hash(path),
+        store(path, "async_tasks", policy),
     )
 
 
@@ -128,5 +155,5 @@ def tasks_harness(path: Path, ddl: str = TASKS_DDL, policy: PolicyOverride = UNR
 
     return Harness(
         open_queue(path, "tasks", policy=policy), put, ("PENDING", "RUNNING", "SUCCESS", "FAILED", "CANCELLED"),
-        FrozenClock(), lambda item: [item.type], lambda: file_hash(path),
+        FrozenClock(), lambda item: [item.type], lambda: file_hash(path), store(path, "tasks", policy),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,9 +14,9 @@ from uuid import UUID, uuid4
 
 import psycopg
 
-from console.core.item import Item
+from console.core.item import Item, ItemKey
 from console.core.policy import PolicyOverride
-from console.testing import FrozenClock, Harness, Sample
+from console.testing import FrozenClock, Harness, Sample, Store
 from plugins.workflow_steps import WorkflowSteps
 from plugins.workflow_steps.backend import Options
 from plugins.workflow_steps.rows import PHASES
@@ -25,6 +25,8 @@ from tests.plugins.postgres_analyses.server import database
 
 NOW = datetime(2026, 11, 10, 12, tzinfo=UTC)
 NO_POLICY = PolicyOverride()
+PAYLOAD = "payload 4711"
+TASK_STATES = ("pending", "error", "blocked_by_failures", "waiting_for_retry", "complete", "in_progress", None)
 Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 
@@ -155,12 +157,13 @@ def harness(workflow: Workflow, policy: PolicyOverride = NO_POLICY) -> Harness:
 
     def put(samples: Sequence[Sample]) -> int:
         chance = random.Random(5)
+        tasks = [workflow.task(state, NOW - timedelta(minutes=n)) for n, state in enumerate(TASK_STATES * 5)]
         for sample in samples:
-            add(sample, chance)
+            add(sample, chance, chance.choice((*tasks, str(UUID(int=chance.getrandbits(128), version=4)))))
         return len(samples)
 
-    def add(sample: Sample, chance: random.Random) -> None:
-        id, task = str(UUID(int=chance.getrandbits(128), version=4)), str(UUID(int=chance.getrandbits(128), version=4))
+    def add(sample: Sample, chance: random.Random, task: str) -> None:
+        id = str(UUID(int=chance.getrandbits(128), version=4))
         times = {
             name: at if isinstance(at, datetime) else None
             for name, at in (("last_attempted_at", sample.due), ("created_at", sample.created), ("updated_at", sample.updated))
@@ -174,11 +177,39 @@ def harness(workflow: Workflow, policy: PolicyOverride = NO_POLICY) -> Harness:
             at=times["updated_at"] or NOW, results=results, attempts=_number(sample.attempts),
             max_attempts=_number(sample.max_attempts), retryable=chance.choice((None, True, True, False)),
             in_process=chance.choice((None, False, False, True)), processed=chance.choice((None, False, True)),
-            backoff_request_seconds=backoff, **times,
+            backoff_request_seconds=backoff, inputs={"x": PAYLOAD}, **times,
         )
         references[id] = [task]
 
     def referred(item: Item) -> Sequence[str]:
         return references[item.key.parts[0]]
 
-    return Harness(workflow.open(policy=policy), put, tuple(PHASES), FrozenClock(NOW), referred, workflow.all)
+    return Harness(
+        workflow.open(policy=policy), put, tuple(PHASES), FrozenClock(NOW), referred, workflow.all, store(workflow, policy)
+    )
+
+
+def store(workflow: Workflow, policy: PolicyOverride) -> Store:
+    """The steps with their transitions and those of their tasks, as any client sees them."""
+
+    def by(table: str) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {}
+        for row in workflow.run(f"SELECT {table}_uuid, * FROM {workflow.dot}{table}_transitions ORDER BY sort_key", []):
+            found.setdefault(str(row[0]), []).append(row[1:])
+        return found
+
+    def rows() -> Mapping[ItemKey, object]:
+        steps, tasks = by("workflow_step"), by("task")
+        found = workflow.run(f"SELECT workflow_step_uuid, task_uuid, * FROM {workflow.dot}workflow_steps", [])
+        return {
+            ItemKey("steps", (str(id),)): (row, steps.get(str(id)), tasks.get(str(task))) for id, task, *row in found
+        }
+
+    def touch(key: ItemKey) -> None:
+        workflow.move("workflow_step", key.parts[0], "in_progress")
+
+    def remove(key: ItemKey) -> None:
+        for table in ("workflow_step_transitions", "workflow_steps"):
+            workflow.run(f"DELETE FROM {workflow.dot}{table} WHERE workflow_step_uuid = ?", [key.parts[0]])
+
+    return Store(rows, touch, remove, lambda: workflow.open(policy=policy, read_only=True), PAYLOAD)
