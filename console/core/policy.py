@@ -55,7 +55,8 @@ class Exponential:
 
     def _uncapped(self, failures: int) -> timedelta:
         try:
-            return min(self.base * self.multiplier ** (failures - 1), LONGEST)
+            # as a float, whose power overflows at once: a whole number's grows until memory ends
+            return min(self.base * float(self.multiplier) ** (failures - 1), LONGEST)
         except OverflowError:
             return LONGEST
 

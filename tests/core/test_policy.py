@@ -194,6 +194,10 @@ def test_a_delay_beyond_the_calendar_is_its_end() -> None:
 
 
 @given(facts_of_any_kind, policies)
+def test_a_whole_multiplier_and_a_broken_counter_are_no_endless_power() -> None:
+    assert Exponential(S, multiplier=6, cap=60 * S).bounds(2**62) == (60 * S, 60 * S)
+
+
 def test_the_schedule_ahead_agrees_with_the_verdict(facts: Facts, policy: RetryPolicy) -> None:
     verdict = judge(facts, policy, NOW)
     lines = list(schedule_ahead(facts, policy, verdict, NOW))
@@ -244,3 +248,6 @@ def test_a_policy_in_words(policy: RetryPolicy, text: str) -> None:
     assert str(policy) == text
 
 
+@pytest.mark.parametrize("failures", [2**31, 2**62, 10**400])
+def test_a_counter_beyond_all_reason_waits_as_long_as_the_cap(failures: int) -> None:
+    assert Exponential(S, multiplier=6, cap=60 * S).bounds(failures) == (60 * S, 60 * S)
