@@ -94,10 +94,13 @@ class WorkflowSteps(SqlBackend):
 
     # -- attaching -------------------------------------------------------------------------------
 
-    def _layout(self) -> Layout:
-        place = self.layout_place
+    def _require_tables(self) -> None:
         for table, columns in schema.TABLES.items():
-            require_columns(self.database, place.name(table), columns)
+            require_columns(self.database, self.layout_place.name(table), columns)
+
+    def _layout(self) -> Layout:
+        self._require_tables()
+        place = self.layout_place
         where = Where(self.name, self.database.dialect, self.time, self.policy)
         steps = schema.Steps(place, self.policy, self.time, where)
         rows = StepRows(self.name, self.policy, self.time)
@@ -120,7 +123,7 @@ class WorkflowSteps(SqlBackend):
     def check(self, clock: Clock) -> Sequence[Finding]:
         from plugins.workflow_steps.checks import findings
 
-        self._layout()
+        self._require_tables()
         return findings(self, clock)
 
     # -- requeue ---------------------------------------------------------------------------------

@@ -53,6 +53,13 @@ def test_keep_leaves_the_counter_and_needs_an_eligible_step(workflow: Workflow, 
     assert workflow.row(left)["attempts"] == 2
 
 
+def test_a_plan_after_a_check_reads_the_same_tables(workflow: Workflow, operator: Operator) -> None:
+    id = workflow.step(attempts=2)
+    assert operator.plan(id).changes == 1
+    operator.backend.check(RealClock())
+    assert operator.plan(id).changes == 1
+
+
 @pytest.mark.parametrize("state", ["pending", "in_progress", "waiting_for_retry", "complete", "cancelled", "resolved_manually", "odd"])
 def test_only_a_step_in_error_can_be_reset(workflow: Workflow, operator: Operator, state: str) -> None:
     plan = operator.plan(workflow.step(state, attempts=1), order=FRESH)
