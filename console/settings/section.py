@@ -50,6 +50,15 @@ class Section:
     at: Loc
     values: Mapping[str, Value] = field(repr=False)
     lines: Mapping[Loc, int] = field(repr=False)
+    files: Mapping[str, Section] = field(default_factory=dict, repr=False)
+    """The keys whose value stands in a file of its own."""
+
+    def where(self, loc: Loc) -> str:
+        """`file:line` of a value, for what is found out about it later on."""
+        if loc and (part := self.files.get(str(loc[0]))):
+            return part.where(loc[1:])
+        line = self._line((*self.at, *loc))
+        return f"{self.file}:{line}" if line else self.file
 
     def parse(self, model: type[Model]) -> Model:
         """The section as that model; raises UnusableConfig with every mistake in it."""
@@ -67,7 +76,7 @@ class Section:
         wanted = {key: value for key, value in self.values.items() if key not in unknown}
         try:
             # JSON mode is strict about types without refusing what a file has to write as text or a list.
-            found = model.model_validate_json(json.dumps(wanted), strict=True)
+            found = model.model_validate_json(json.dumps(wanted), strict=True, context={"where": self.where})
         except ValidationError as error:
             mistakes += [self._explain(detail) for detail in error.errors(include_url=False)]
             return None, mistakes

@@ -1,0 +1,150 @@
+"""SQL that a mapping may hold, and only where a field is declared to hold it.
+
+A fragment is one expression or one statement: it cannot end the statement it stands in, open a comment or leave
+a parenthesis open, so it stays where it was put. `{table}` outside of quotes is a table of the mapping, under the
+name it has in this database; `:name` is a bound value.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_TOKEN = re.compile(
+    r"(?P<text>'(?:[^']|'')*')"
+    r'|(?P<name>"(?:[^"]|"")*")'
+    r"|(?P<table>\{[^{}'\"]*\})"
+    r"|(?P<cast>::)"
+    r"|(?P<bind>:[A-Za-z_]\w*)"
+    r"|(?P<refused>;|--|/\*|\*/|\$\w*\$|'|\")"
+    r"|(?P<open>[(\[])"
+    r"|(?P<close>[)\]])"
+    r"|(?P<sql>[^'\"{}:;$()\[\]/*-]+|.)",
+    re.S,
+)
+_REFUSED = {
+    ";": "a ; would end the statement; write one expression",
+    "--": "comments are not used in SQL here",
+    "/*": "comments are not used in SQL here",
+    "*/": "comments are not used in SQL here",
+    "'": "a quote is not closed",
+    '"': "a quote is not closed",
+}
+_PAIRS = {")": "(", "]": "["}
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A checked piece of SQL: (kind, text) in order, where kind is sql, bind or table."""
+
+    pieces: tuple[tuple[str, str], ...]
+
+    @property
+    def binds(self) -> frozenset[str]:
+        return frozenset(text for kind, text in self.pieces if kind == "bind")
+
+    @property
+    def tables(self) -> frozenset[str]:
+        return frozenset(text for kind, text in self.pieces if kind == "table")
+
+    def sql(self, tables: Mapping[str, str], bind: Callable[[str], str] = lambda name: f":{name}") -> str:
+        """As SQL, with `tables` as quoted names and every value as the driver marks it."""
+        made = {"table": lambda name: tables[name], "bind": bind}
+        return "".join(made[kind](text) if kind in made else text for kind, text in self.pieces)
+
+    def driver_sql(self, tables: Mapping[str, str], *, sqlite: bool) -> str:
+        """As SQL that goes to the driver as it is, with its own marks for values."""
+        if sqlite:
+            return self.sql(tables)
+        plain = Fragment(tuple((k, t.replace("%", "%%") if k == "sql" else t) for k, t in self.pieces))
+        return plain.sql(tables, lambda name: f"%({name})s")
+
+
+def fragment(text: str, binds: frozenset[str] = frozenset()) -> Fragment:
+    """The checked fragment; a ValueError says what is wrong with it."""
+    pieces, opened = [], []
+    for kind, token in _tokens(text):
+        if kind == "refused":
+            raise ValueError(_REFUSED.get(token, "dollar quotes are not used in SQL here"))
+        if kind == "open":
+            opened.append(token)
+        elif kind == "close" and (not opened or opened.pop() != _PAIRS[token]):
+            raise ValueError(f"a {token} closes what was not opened here")
+        if kind == "bind" and token[1:] not in binds:
+            known = f"; known here: {', '.join(f':{name}' for name in sorted(binds))}" if binds else ""
+            raise ValueError(f"there is no value {token} here{known}")
+        pieces.append((kind, token[1:-1] if kind == "table" else token[1:] if kind == "bind" else token))
+    if opened:
+        raise ValueError(f"a {opened[-1]} is not closed")
+    if not text.strip():
+        raise ValueError("expected SQL, got nothing")
+    return Fragment(tuple((kind if kind in ("bind", "table") else "sql", token) for kind, token in pieces))
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    for found in _TOKEN.finditer(text):
+        assert found.lastgroup is not None
+        yield found.lastgroup, found[0]
+
+
+# --- formulas -------------------------------------------------------------------------------------------
+
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {ast.Add: operator.add, ast.Sub: operator.sub}
+_FUNCTIONS: dict[str, Callable[..., int]] = {"greatest": max, "least": min}
+_SHAPE = "write columns and whole numbers with + and -, greatest(…) and least(…)"
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """Arithmetic over the columns of one row, computed before the write, so that a plan knows the answer."""
+
+    tree: ast.expr
+    names: frozenset[str]
+
+    def value(self, columns: Mapping[str, Any]) -> int:
+        return _value(self.tree, columns)
+
+
+def formula(text: str) -> Formula:
+    """The parsed formula; a ValueError says what would fit."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ValueError(f"not a formula; {_SHAPE}") from None
+    names = frozenset(_names(tree))
+    return Formula(tree, names)
+
+
+def _names(tree: ast.expr) -> Iterator[str]:
+    match tree:
+        case ast.Name(id=name):
+            yield name
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
+            pass
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+            yield from _names(left)
+            yield from _names(right)
+        case ast.Call(func=ast.Name(id=function), args=[_, *_] as args, keywords=[]) if function in _FUNCTIONS:
+            for argument in args:
+                yield from _names(argument)
+        case _:
+            raise ValueError(f"not a formula; {_SHAPE}")
+
+
+def _value(tree: ast.expr, columns: Mapping[str, Any]) -> int:
+    match tree:
+        case ast.Name(id=name):
+            found = columns[name]
+            return found if isinstance(found, int) else 0
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_value(left, columns), _value(right, columns))
+        case ast.Call(func=ast.Name(id=function), args=args):
+            return _FUNCTIONS[function](*(_value(argument, columns) for argument in args))
+        case ast.Constant(value=int() as number):
+            return number
+        case _:
+            raise AssertionError("checked when it was parsed")

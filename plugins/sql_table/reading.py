@@ -1,0 +1,340 @@
+"""How a mapped table is read: the expressions that play each part, and one predicate per condition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from console.core.item import Condition
+from console.core.policy import Phase, RetryPolicy
+from console.sql.layout import Expression, Layout, Predicate, Residual, Roles, Segment, everything, outside
+from console.sql.statement import Binds, is_unicode
+from console.sql.times import TimeStyle, zone_named
+from console.sql.where import Where, head_of
+from plugins.sql_table.attaching import Attached, Found
+from plugins.sql_table.mapping import PARTS, Mapped, Native, Source
+from plugins.sql_table.rows import PHASES, MappedRows
+from plugins.sql_table.stored_times import TimeKind, common, kind_of
+from plugins.sql_table.texts import error_text
+
+_INTEGERS = frozenset({"smallint", "integer", "bigint"})
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_TEXTUAL = re.compile("CHAR|CLOB|TEXT", re.I)
+_TIMES = ("next_run", "created", "updated", "since", "executed")
+
+
+def bound(value: Any) -> Expression:
+    """A value of the mapping, of no declared type: an enum takes it as well as text does."""
+    return sa.bindparam(None, value, type_=sa.types.NullType(), unique=True)
+
+
+def is_integer(found: Found, *, sqlite: bool) -> bool:
+    return "INT" in found.type.upper() if sqlite else found.type in _INTEGERS
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The time columns of a mapping, brought to one style."""
+
+    style: TimeStyle
+    parts: Mapping[str, Expression]
+    kinds: Mapping[str, TimeKind]
+
+
+def times_of(attached: Attached) -> Times:
+    mapping, sqlite = attached.mapping, attached.sqlite
+    zone = zone_named(mapping.time_zone, attached.options.where("time_zone"))
+    found: dict[str, Found] = {}
+    kinds: dict[str, TimeKind] = {}
+    for part in _TIMES:
+        source: Source | None = getattr(mapping, part)
+        if source is None:
+            continue
+        found[part] = attached.found(source, part)
+        try:
+            kinds[part] = kind_of(found[part].type, mapping.times, zone, sqlite=sqlite)
+        except ValueError as problem:
+            raise attached.wrong(str(problem), part) from None
+    style, brought = common(kinds.values(), zone, sqlite=sqlite)
+    return Times(style, {part: brought(kinds[part], one.expression) for part, one in found.items()}, kinds)
+
+
+class Reading:
+    """The expressions of one mapping, and its layout."""
+
+    def __init__(self, backend: str, attached: Attached, policy: RetryPolicy) -> None:
+        self._backend = backend
+        self._attached = attached
+        self._mapping = attached.mapping
+        self._policy = policy
+        self._sqlite = attached.sqlite
+        self.keys = attached.key_columns()
+        self.times = times_of(attached)
+        self._where = Where(backend, attached.database.dialect, self.times.style, policy)
+        self.status, self.meanings, self._leads = self._statuses()
+        self.error = error_text(attached, self._mapping.error)
+        self._raw_attempts = self._number("attempts")
+        self._raw_limit = self._number("max_attempts")
+        self.roles = self._all_roles()
+        self.rows = MappedRows(
+            backend, len(self.keys), self.meanings, policy, self.times.style,
+            null_is_never=self._mapping.next_run is not None and self._mapping.next_run.when_null == "never",
+        )
+
+    # -- statuses --------------------------------------------------------------------------------
+
+    def _statuses(self) -> tuple[Expression, dict[Any, Mapped], dict[Mapped | None, Predicate | None]]:
+        """The native status as shown, what each means, and what finds the rows of each meaning."""
+        status = self._mapping.status
+        if status.cases:
+            return self._cases()
+        if status.column is not None:
+            found = self._attached.column(status.column, "status", "column")
+        else:
+            found = self._attached.expression(cast("str", status.expression), "status", "expression")
+        labels = found.column.labels
+        known = {
+            value: part for value, part in status.values.items()
+            if self._attached.options.preset is None or labels is None or value in labels  # of another version
+        }
+        meanings = {self._fitting(value, found): part for value, part in known.items()}
+        leads: dict[Mapped | None, Predicate | None] = {
+            part: _any_of(found.expression, [value for value, meant in meanings.items() if meant == part])
+            for part in PARTS if part in meanings.values()
+        }
+        leads[None] = self._strange(found, meanings)
+        shown = found.expression if self._sqlite or found.type == "text" else sa.cast(found.expression, sa.Text)
+        texts = {text_of(value): part for value, part in meanings.items()}
+        return shown, (dict(meanings) if self._sqlite else cast("dict[Any, Mapped]", texts)), leads
+
+    def _fitting(self, value: Native, found: Found) -> Native:
+        """The value as the column holds it, or why it cannot."""
+        labels = found.column.labels
+        if labels is not None and value not in labels:
+            raise self._attached.wrong(
+                f"{value!r} is no value of {found.type}", "status", fix=f"It has {', '.join(labels)}."
+            )
+        if self._sqlite:
+            return text_of(value) if _TEXTUAL.search(found.type) else int(value) if isinstance(value, bool) else value
+        wanted = bool if found.type == "boolean" else int if found.type in _INTEGERS else str
+        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+            raise self._attached.wrong(f"{value!r} does not fit a column of type {found.type}", "status")
+        return value
+
+    def _strange(self, found: Found, meanings: Mapping[Native, Mapped]) -> Predicate | None:
+        """Rows whose status nobody mapped; None where there can be none."""
+        column, labels = found.expression, found.column.labels
+        if labels is not None:
+            others = [label for label in labels if label not in meanings]
+            unmapped = [] if found.column.not_null else [column.is_(None)]
+            return sa.or_(*unmapped, *([_any_of(column, others)] if others else [])) if unmapped or others else None
+        return outside(column, cast("Iterable[str]", meanings)) if self._sqlite else _outside(column, list(meanings))
+
+    def _cases(self) -> tuple[Expression, dict[Any, Mapped], dict[Mapped | None, Predicate | None]]:
+        cases = self._mapping.status.cases
+        holds = [self._attached.predicate(case.when, "status", "cases", n, "when") for n, case in enumerate(cases)]
+        shown = sa.case(*((held, bound(case.shown)) for held, case in zip(holds, cases, strict=True)))
+        first = [
+            sa.and_(held, *(_fails(earlier) for earlier in holds[:n])) for n, held in enumerate(holds)
+        ]
+        leads: dict[Mapped | None, Predicate | None] = {}
+        for part in PARTS:
+            if mine := [held for held, case in zip(first, cases, strict=True) if case.condition == part]:
+                leads[part] = sa.or_(*mine)
+        leads[None] = sa.and_(*map(_fails, holds))
+        return sa.cast(shown, sa.Text), {case.shown: case.condition for case in cases}, leads
+
+    # -- numbers ---------------------------------------------------------------------------------
+
+    def _number(self, part: str) -> Expression | None:
+        source = getattr(self._mapping, part)
+        if source is None:
+            return None
+        if getattr(source, "constant", None) is not None:
+            return sa.literal_column(str(source.constant))
+        found = self._attached.found(source, part)
+        if not self._sqlite and found.type not in _INTEGERS:
+            raise self._attached.wrong(f"is {found.type}, not a whole number", part)
+        return found.expression
+
+    def _counter(self, raw: Expression | None) -> Expression:
+        """A counter as `whole_number` reads it."""
+        zero: Expression = sa.literal_column("0")
+        if raw is None:
+            return zero
+        if self._sqlite:
+            return sa.func.max(sa.func.coalesce(sa.cast(raw, sa.Integer), zero), zero)
+        number = sa.cast(raw, sa.BigInteger)
+        return sa.case((number > zero, number), else_=zero)
+
+    # -- conditions ------------------------------------------------------------------------------
+
+    def _conditions(self, part: Mapped | None) -> dict[Condition, Residual]:
+        none_yet = self.roles.attempts <= sa.literal_column("0")
+        match part:
+            case None:
+                return {Condition.UNKNOWN: everything}
+            case "ready":
+                return {Condition.WAITING: lambda _: none_yet, Condition.RETRYING: lambda _: sa.not_(none_yet)}
+            case "running":
+                return {Condition.STUCK: self._stuck, Condition.RUNNING: lambda binds: sa.not_(self._stuck(binds))}
+            case "failed":
+                return {Condition.TERMINAL: self._over, Condition.FAILED: lambda binds: sa.not_(self._over(binds))}
+            case _:
+                return {Condition(part): everything}
+
+    def _stuck(self, binds: Binds) -> Predicate:
+        began = self.times.parts.get("since", self.times.parts.get("updated"))
+        if self._policy.stuck_after is None or began is None:
+            return sa.false()
+        old = binds.from_now(self.times.style.bound, -self._policy.stuck_after)
+        return sa.func.coalesce(self.times.style.compared(began) < old, sa.false())
+
+    def _over(self, binds: Binds) -> Predicate:
+        return sa.func.coalesce(sa.or_(sa.false(), *self._ends(binds)), sa.false())
+
+    def _ends(self, binds: Binds) -> Iterable[Predicate]:
+        attempts = self.roles.attempts
+        if self._policy.unrecoverable:
+            yield sa.func.coalesce(self._where.hopeless(self.error, binds), sa.false())
+        limits: list[Expression] = []
+        if self._raw_limit is not None:
+            limits.append(sa.case((self._raw_limit.is_not(None), self._counter(self._raw_limit))))
+        if self._policy.max_attempts is not None:
+            limits.append(sa.literal_column(str(self._policy.max_attempts)))
+        if limits:
+            limit = sa.func.coalesce(*limits) if len(limits) > 1 else limits[0]
+            yield sa.func.coalesce(attempts >= limit, sa.false())
+        if not self._policy.retryable:
+            yield attempts >= sa.literal_column("1")
+        if self._policy.max_age is not None and (born := self.times.parts.get("created")) is not None:
+            old = binds.from_now(self.times.style.bound, -self._policy.max_age)
+            yield sa.func.coalesce(self.times.style.compared(born) <= old, sa.false())
+
+    # -- the layout ------------------------------------------------------------------------------
+
+    def _all_roles(self) -> Roles:
+        parts, main = self.times.parts, self._attached.main
+        nothing: Expression = sa.null()
+        keys = tuple(one.expression for one in self.keys)
+        source = self._mapping.type
+        named = nothing if source is None else self._attached.found(source, "type").expression
+        type = sa.cast(named, sa.Text) if self._sqlite else sa.collate(sa.cast(named, sa.Text), "C")
+        updated = parts.get("updated", nothing)
+        leads = [(part, lead) for part, lead in self._leads.items() if part is not None and lead is not None]
+        ready = [lead for part, lead in leads if PHASES[part] is Phase.READY]
+        next_run = parts.get("next_run")
+        attempts = nothing if self._raw_attempts is None else self._raw_attempts
+        return Roles(
+            key=keys,
+            tie=(main.c.rowid,) if self._sqlite and self._attached.table.is_table else keys,
+            row=(
+                *keys, self.status, type, attempts, nothing if self._raw_limit is None else self._raw_limit,
+                nothing if next_run is None else next_run, head_of(self.error), parts.get("created", nothing), updated,
+                parts.get("since", updated), parts.get("executed", updated),
+            ),
+            type=type,
+            status=self.status,
+            attempts=self._counter(self._raw_attempts),
+            error=self.error,
+            created=parts.get("created"),
+            updated=parts.get("updated"),
+            next=None if next_run is None else sa.case((sa.or_(sa.false(), *ready), next_run)),
+            references=tuple(
+                sa.cast(self._attached.column(name, "references", n).expression, sa.Text)
+                for n, name in enumerate(self._mapping.references)
+            ),
+            native_key=self._native_key(),
+        )
+
+    def _native_key(self) -> Any:
+        kinds = [_key_kind(found, sqlite=self._sqlite) for found in self.keys]
+        if self._sqlite and kinds == ["text"]:
+            return None
+        return partial(_native, kinds)
+
+    def fits(self, parts: tuple[str, ...]) -> bool:
+        """Whether a row could have this key at all."""
+        if len(parts) != len(self.keys) or not all(is_unicode(part) and "\0" not in part for part in parts):
+            return False
+        return self.roles.native_key is None or self.roles.native_key(parts) is not None
+
+    def layout(self) -> Layout:
+        segments = tuple(
+            Segment(self._attached.source, lead, self.roles, self._conditions(part), scattered=part is None)
+            for part, lead in self._leads.items() if lead is not None
+        )
+        return Layout(
+            segments,
+            self.rows.read,
+            self.times.style,
+            natural=lambda _: None,
+            nullable=frozenset({"updated", "created", "next", "type", "id"}),
+            leads_are_indexed=self.indexed,
+        )
+
+    @property
+    def indexed(self) -> bool:
+        """Whether an index finds the rows of a status."""
+        column = self._mapping.status.column
+        if column is None or column not in self._attached.table.columns or _awkward(self._attached.table.shown):
+            return False
+        return self._attached.database.has_index(self._attached.table.shown, (column,))
+
+
+def _awkward(name: str) -> bool:
+    """Names the rest of the SQL machinery, which joins schema and table by a dot, could misread."""
+    return name.count(".") > 1 or "%" in name
+
+
+def text_of(value: Native) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _any_of(column: Expression, values: list[Any]) -> Predicate:
+    if len(values) == 1:
+        return column == bound(values[0])
+    return column.in_([bound(value) for value in values])
+
+
+def _outside(column: Expression, values: list[Any]) -> Predicate:
+    return sa.or_(column.is_(None), column.not_in([bound(value) for value in values]))
+
+
+def _fails(held: Predicate) -> Predicate:
+    return sa.not_(sa.func.coalesce(held, sa.false()))
+
+
+def _key_kind(found: Found, *, sqlite: bool) -> str:
+    if is_integer(found, sqlite=sqlite):
+        return "integer"
+    return "uuid" if found.type == "uuid" else "text"
+
+
+def _native(kinds: list[str], parts: tuple[str, ...]) -> tuple[Any, ...] | None:
+    """The parts of a key as their columns hold them; None for what can be none."""
+    values: list[Any] = []
+    for kind, part in zip(kinds, parts, strict=True):
+        if kind == "integer":
+            if not _WHOLE.fullmatch(part) or not -(2**63) <= int(part) < 2**63:
+                return None
+            values.append(int(part))
+        elif kind == "uuid":
+            try:
+                found = UUID(part)
+            except ValueError:
+                return None
+            if str(found) != part:
+                return None
+            values.append(found)
+        else:
+            values.append(part)
+    return tuple(values)
+
+

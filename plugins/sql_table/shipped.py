@@ -1,0 +1,64 @@
+"""The mappings that ship: found by name, laid over with what a deployment calls its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+import yaml
+
+from console.core.faults import ConfigFault
+from plugins.sql_table.mapping import Options, TableMapping
+
+
+@cache
+def preset_names() -> tuple[str, ...]:
+    folder = files("plugins.sql_table.presets")
+    return tuple(sorted(f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")))
+
+
+def preset_text(name: str) -> str:
+    """The file as it ships; a ConfigFault names those there are."""
+    if name not in preset_names():
+        raise ConfigFault(f"there is no preset {name!r}", fix=f"There are {', '.join(preset_names())}.")
+    return (files("plugins.sql_table.presets") / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+@cache
+def preset(name: str) -> TableMapping:
+    return TableMapping.model_validate(yaml.safe_load(preset_text(name)))
+
+
+def mapping_of(options: Options) -> TableMapping:
+    """The mapping a backend is to use."""
+    if options.mapping is not None:
+        return options.mapping
+    assert options.preset is not None
+    found = relocated(preset(options.preset), options.schema_, options.tables)
+    return found if options.time_zone is None else found.model_copy(update={"time_zone": options.time_zone})
+
+
+def relocated(mapping: TableMapping, schema: str | None, names: Mapping[str, str]) -> TableMapping:
+    """The same with its tables in another schema, and under other names."""
+
+    def moved(part: object, **more: object) -> dict[str, object]:
+        own = getattr(part, "schema_", None)
+        return {"schema_": own if schema is None else schema, **more}
+
+    def named(table: str | None) -> str | None:
+        return None if table is None else names.get(table, table)
+
+    changes = moved(mapping, table=named(mapping.table))
+    changes["joins"] = {
+        alias: join.model_copy(update=moved(join, table=named(join.table))) for alias, join in mapping.joins.items()
+    }
+    if mapping.history is not None:
+        changes["history"] = mapping.history.model_copy(
+            update=moved(mapping.history, table=named(mapping.history.table))
+        )
+    if mapping.requeue is not None and mapping.requeue.function is not None:
+        function = mapping.requeue.function.model_copy(update=moved(mapping.requeue.function))
+        changes["requeue"] = mapping.requeue.model_copy(update={"function": function})
+    return mapping.model_copy(update=changes)
+

@@ -1,0 +1,104 @@
+"""Times as a mapped table stores them, and how columns that store them differently are brought together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import sqlalchemy as sa
+
+from console.sql.layout import Expression
+from console.sql.times import Aware, IsoText, Naive, TimeStyle
+
+_START = datetime(1970, 1, 1, tzinfo=UTC)
+_NUMBERS = frozenset({"smallint", "integer", "bigint", "numeric", "double precision", "real"})
+_WITH_ZONE, _WITHOUT_ZONE = "timestamp with time zone", "timestamp without time zone"
+
+
+class Epoch:
+    """A number of units since 1970."""
+
+    def __init__(self, unit: timedelta, *, sqlite: bool) -> None:
+        self._unit = unit
+        self._sqlite = sqlite
+
+    def encode(self, instant: datetime) -> int:
+        return (instant - _START) // self._unit
+
+    def decode(self, raw: Any) -> datetime | None:
+        if isinstance(raw, bool) or not isinstance(raw, int | float) or raw != raw:
+            return None
+        try:
+            return _START + raw * self._unit
+        except OverflowError:
+            return None
+
+    def bound(self, instant: datetime) -> float:
+        return (instant - _START) / self._unit
+
+    def compared(self, column: Expression) -> Expression:
+        low, high = self._edges()
+        held = sa.and_(column >= low, column < high)
+        if self._sqlite:
+            kinds: list[Expression] = [sa.literal_column("'integer'"), sa.literal_column("'real'")]
+            held = sa.and_(sa.func.typeof(column).in_(kinds), held)
+        return sa.case((held, column))
+
+    def ordered(self, column: Expression) -> Expression:
+        return self.compared(column)
+
+    def _edges(self) -> tuple[Expression, Expression]:
+        """What a calendar holds; numbers beyond it are no times."""
+        first = (datetime.min.replace(tzinfo=UTC) - _START) // self._unit
+        last = (datetime.max.replace(tzinfo=UTC) - _START) // self._unit
+        return sa.literal_column(str(first)), sa.literal_column(str(last + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class TimeKind:
+    """How one column stores times."""
+
+    name: str
+    style: TimeStyle
+    precision: int | None = None
+
+    def encode(self, instant: datetime) -> Any:
+        """What is stored for an instant, to the digits the column keeps."""
+        kept = 10 ** (6 - self.precision) if self.precision is not None and self.precision < 6 else 1
+        return self.style.encode(instant.replace(microsecond=instant.microsecond // kept * kept))
+
+
+def kind_of(type: str, declared: str | None, zone: Any, *, sqlite: bool, precision: int | None = None) -> TimeKind:
+    """The kind of a column of that type; a ValueError says why it can be none."""
+    if declared in ("epoch", "epoch_ms"):
+        if not sqlite and type not in _NUMBERS:
+            raise ValueError(f"is {type}, not a number of seconds: leave out `times`")
+        unit = timedelta(seconds=1) if declared == "epoch" else timedelta(milliseconds=1)
+        return TimeKind(declared, Epoch(unit, sqlite=sqlite))
+    if sqlite:
+        return TimeKind("text", IsoText(zone))
+    if type == _WITH_ZONE:
+        return TimeKind(_WITH_ZONE, Aware(), precision)
+    if type == _WITHOUT_ZONE:
+        return TimeKind(_WITHOUT_ZONE, Naive(zone), precision)
+    hint = "; say `times: epoch` or `times: epoch_ms` if it counts from 1970" if type in _NUMBERS else ""
+    raise ValueError(f"is {type}, which is not a time{hint}")
+
+
+def common(kinds: Iterable[TimeKind], zone: Any, *, sqlite: bool) -> tuple[TimeStyle, Callable[[TimeKind, Any], Any]]:
+    """One style for all of them, and how an expression of each kind is brought to it."""
+    found = {kind.name: kind.style for kind in kinds}
+    if not found:
+        return (IsoText(zone) if sqlite else Aware()), lambda _kind, expression: expression
+    if len(found) == 1:
+        return next(iter(found.values())), lambda _kind, expression: expression
+    return Aware(), lambda kind, expression: _aware(kind, expression, zone)
+
+
+def _aware(kind: TimeKind, expression: Any, zone: Any) -> Any:
+    """PostgreSQL only: in SQLite all columns of a mapping store times alike."""
+    if kind.name == _WITHOUT_ZONE:
+        return cast("Any", sa.func.timezone(sa.literal(str(zone), sa.Text()), expression))
+    return expression

@@ -1,0 +1,128 @@
+"""What a table of the attached database is really like, asked of the database itself: names are never trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from console.sql.sqlite import SqliteDatabase
+
+if TYPE_CHECKING:
+    from console.sql.postgres import PostgresDatabase
+
+    AnyDatabase = SqliteDatabase | PostgresDatabase
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its type as the database names it, and what else matters about it."""
+
+    type: str
+    not_null: bool = False
+    generated: bool = False
+    precision: int | None = None
+    """Digits of a second, where the type says how many."""
+    labels: tuple[str, ...] | None = None
+    """What an enum may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table or view as the database describes it."""
+
+    schema: str | None
+    name: str
+    columns: Mapping[str, Column]
+    unique: tuple[frozenset[str], ...] = ()
+    """Sets of columns that no two rows share; whole indexes without expressions only."""
+    is_table: bool = True
+
+    @property
+    def shown(self) -> str:
+        return f"{self.schema}.{self.name}" if self.schema else self.name
+
+    def tells_apart(self, columns: tuple[str, ...]) -> bool:
+        return any(found <= frozenset(columns) for found in self.unique)
+
+
+def look_at(database: AnyDatabase, schema: str | None, name: str) -> Table | None:
+    """The table of that name, or None."""
+    if isinstance(database, SqliteDatabase):
+        return _in_sqlite(database, name)
+    return _in_postgres(database, schema, name)
+
+
+def all_tables(database: AnyDatabase) -> list[tuple[str | None, str]]:
+    """(schema, name) of every table one may read; a schema only where the name alone would not find it."""
+    if isinstance(database, SqliteDatabase):
+        rows = database.fetch(
+            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+            " ORDER BY name", (),
+        )
+        return [(None, str(name)) for (name,) in rows]
+    found = database.fetch(
+        "SELECT CASE WHEN pg_table_is_visible(c.oid) THEN NULL ELSE n.nspname::text END, c.relname::text"
+        " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition AND n.nspname NOT LIKE 'pg\\_%%'"
+        " AND n.nspname <> 'information_schema' AND has_table_privilege(c.oid, 'SELECT')"
+        " AND has_schema_privilege(n.oid, 'USAGE') ORDER BY n.nspname, c.relname", {},
+    )
+    return [(schema, name) for schema, name in found]
+
+
+def quoted(database: AnyDatabase, schema: str | None, name: str) -> str:
+    """A table's name for SQL text that goes to the driver."""
+    quote = database.dialect.identifier_preparer.quote_identifier
+    return quote(name) if schema is None or isinstance(database, SqliteDatabase) else f"{quote(schema)}.{quote(name)}"
+
+
+def _in_sqlite(database: SqliteDatabase, name: str) -> Table | None:
+    quote = database.dialect.identifier_preparer.quote_identifier
+    rows = database.fetch(f"PRAGMA table_xinfo({quote(name)})", ())
+    if not rows:
+        return None
+    columns = {
+        column: Column(kind, bool(not_null) or bool(key), generated=hidden in (2, 3))
+        for _, column, kind, not_null, _, key, hidden in rows if hidden != 1
+    }
+    unique = []
+    if key := frozenset(row[1] for row in rows if row[5]):
+        unique.append(key)
+    for _, index, is_unique, _, partial in database.fetch(f"PRAGMA index_list({quote(name)})", ()):
+        indexed = [part for _, _, part in database.fetch(f"PRAGMA index_info({quote(index)})", ())]
+        if is_unique and not partial and None not in indexed:
+            unique.append(frozenset(indexed))
+    return Table(None, name, columns, tuple(unique), database.has_rowid(name))
+
+
+def _in_postgres(database: PostgresDatabase, schema: str | None, name: str) -> Table | None:
+    found = database.fetch(
+        "SELECT c.oid::int8, n.nspname::text, c.relkind IN ('r', 'p') FROM pg_class c"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relname = %(name)s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')"
+        " AND CASE WHEN %(schema)s::text IS NULL THEN pg_table_is_visible(c.oid) ELSE n.nspname = %(schema)s END",
+        {"name": name, "schema": schema},
+    )
+    if not found:
+        return None
+    oid, _, is_table = found[0]
+    rows = database.fetch(
+        "SELECT a.attname::text, format_type(a.atttypid, NULL), a.attnotnull, a.attgenerated <> '',"
+        " CASE WHEN t.typname IN ('timestamp', 'timestamptz') AND a.atttypmod >= 0 THEN a.atttypmod END,"
+        " CASE WHEN t.typtype = 'e' THEN (SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder)"
+        " FROM pg_enum e WHERE e.enumtypid = t.oid) END"
+        " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid"
+        " WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum", {"oid": oid},
+    )
+    columns = {
+        column: Column(kind, not_null, generated, precision, None if labels is None else tuple(labels))
+        for column, kind, not_null, generated, precision, labels in rows
+    }
+    indexes = database.fetch(
+        "SELECT array_agg(a.attname::text) FROM pg_index i CROSS JOIN unnest(i.indkey[0:i.indnkeyatts - 1]) k(number)"
+        " LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number"
+        " WHERE i.indrelid = %(oid)s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL"
+        " GROUP BY i.indexrelid HAVING bool_and(a.attnum IS NOT NULL)", {"oid": oid},
+    )
+    return Table(schema, name, columns, tuple(frozenset(names) for (names,) in indexes), is_table)

@@ -1,0 +1,111 @@
+"""Tables people made themselves, with the mappings that read them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from console.testing import Sample
+from tests.plugins.sql_table.world import PAYLOAD, Queue, as_json, instant, number, text
+
+# A queue in SQLite with text times, an integer key and words no SQL parser likes.
+MAIL_DDL = '''
+CREATE TABLE "order" (
+    "group" INTEGER PRIMARY KEY,
+    "select" TEXT NOT NULL,
+    tries INTEGER,
+    most INTEGER,
+    "when" TEXT,
+    "what went ""wrong""" TEXT,
+    "größe" TEXT,
+    made TEXT,
+    changed TEXT,
+    body TEXT
+);
+CREATE INDEX by_state ON "order" ("select");
+'''
+MAIL = """
+table: order
+key: group
+status: {column: select, ready: [queued], running: [sending], failed: [bounced], done: [sent], cancelled: [dropped]}
+type: größe
+attempts: tries
+max_attempts: most
+next_run: when
+error: 'what went "wrong"'
+created: made
+updated: changed
+stuck_after: 10m
+requeue:
+  conditions: [failed, terminal, retrying, stuck]
+  guard: [select, tries, changed]
+  set: {select: queued, when: {time: due}, changed: {time: now}}
+  budgets:
+    keep: {effect: last_try}
+    fresh: {effect: reset, set: {tries: 0}}
+"""
+MAIL_STATUSES = ("queued", "sending", "bounced", "sent", "dropped")
+
+
+def add_mail(queue: Queue, sample: Sample, n: int) -> tuple[str, ...]:
+    def stored(value: Any) -> Any:
+        return value.isoformat() if isinstance(value, datetime) else value
+
+    values = {
+        "group": n + 1, "select": sample.status or "", "tries": sample.attempts, "most": sample.max_attempts,
+        "when": stored(sample.due), 'what went ""wrong""': sample.error, "größe": sample.type,
+        "made": stored(sample.created), "changed": stored(sample.updated), "body": PAYLOAD,
+    }
+    names = ", ".join(f'"{name}"' for name in values)
+    marks = ", ".join("CAST(? AS TEXT)" if isinstance(value, str) else "?" for value in values.values())
+    stored_as = [v.encode("utf-8", "surrogateescape") if isinstance(v, str) else v for v in values.values()]
+    queue.run(f'INSERT INTO "order" ({names}) VALUES ({marks})', stored_as)
+    return (str(n + 1),)
+
+
+# A queue in PostgreSQL: two columns make the key, seconds since 1970, numbers for states, the error in JSON.
+SYNC_DDL = """
+CREATE SCHEMA sync;
+CREATE TABLE sync.runs (
+    tenant text NOT NULL,
+    "run no" int NOT NULL,
+    state int NOT NULL,
+    tries int,
+    due_at bigint,
+    result jsonb,
+    started bigint,
+    PRIMARY KEY (tenant, "run no")
+);
+"""
+SYNC = """
+schema: sync
+table: runs
+key: [tenant, run no]
+status: {column: state, ready: [0], running: [1], failed: [3], done: [2]}
+type: tenant
+attempts: tries
+max_attempts: 3
+next_run: {column: due_at, when_null: now}
+error: {column: result, as: json, message: [code, message]}
+updated: started
+times: epoch
+stuck_after: 1h
+requeue:
+  guard: [state, tries]
+  set: {state: 0, due_at: {time: due}}
+  budgets: {fresh: {effect: reset, set: {tries: 0}}, keep: {effect: last_try}}
+"""
+SYNC_STATUSES = ("0", "1", "2", "3")
+
+
+def add_sync(queue: Queue, sample: Sample, n: int) -> tuple[str, ...]:
+    state = int(sample.status) if sample.status in SYNC_STATUSES else 9
+    due, began = instant(sample.due), instant(sample.updated)
+    tenant = text(sample.id) or ""
+    result = None if sample.error is None else as_json({"message": text(sample.error), "code": ""})
+    queue.insert(
+        "sync.runs", tenant=tenant, **{"run no": n}, state=state, tries=number(sample.attempts),
+        due_at=None if due is None else int(due.timestamp()), result=result,
+        started=None if began is None else int(began.timestamp()),
+    )
+    return (tenant, str(n))
