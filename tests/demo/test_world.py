@@ -113,10 +113,10 @@ def test_a_storm_is_coming(world: str, capsys: pytest.CaptureFixture[str]) -> No
 def test_the_incident_has_its_causes(world: str, capsys: pytest.CaptureFixture[str]) -> None:
     throttled, expired, *_ = rows(capsys, "--config", world, "groups")
     assert "429 Too Many Requests" in str(throttled["sample"])
-    assert throttled["backends"] == ["payments", "fulfilment"]
+    assert set(throttled["backends"]) == {"payments", "fulfilment"}  # type: ignore[call-overload]
     assert throttled["recoverable"] is True
     assert "invalid API key" in str(expired["sample"])
-    assert expired["backends"] == ["jobs", "mail"]
+    assert set(expired["backends"]) == {"jobs", "mail"}  # type: ignore[call-overload]
     assert expired["recoverable"] is False
 
 

@@ -88,12 +88,9 @@ def test_open_filter_look_requeue_see_it_in_the_trail_and_quit(folder: Path) -> 
     terminal.until("will not run again by itself")
     terminal.press("r")
     terminal.until("1 would change")
-    for _ in range(6):
-        terminal.press("\t")
-        terminal.read()
     terminal.press("the timeouts are over")
     terminal.until("timeouts are over")
-    for key in ("\r", "\r", "\t", "\r"):
+    for key in ("\r", "\r"):
         terminal.press(key)
         terminal.read()
     terminal.until("finished")

@@ -99,7 +99,8 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
                     yield Toggle("allow unrecoverable", id="allow_unrecoverable", compact=True)
             with Horizontal(classes="row"):
                 yield Label("reason", classes="name")
-                yield QueryInput(id="reason", placeholder="required: why this is done, for whoever reads the trail")
+                hint = "required: why this is done, for whoever reads the trail"
+                yield QueryInput(id="reason", placeholder=hint, select_on_focus=False)
             with Horizontal(classes="row"):
                 yield Label("ticket", classes="name")
                 yield QueryInput(id="ticket", placeholder="optional")
@@ -291,19 +292,20 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
     @on(Input.Submitted)
     def _entered(self, event: Input.Submitted) -> None:
         """On to what is still missing for a yes; then to the yes itself."""
-        wanted = {"reason": "#count", "count": "#confirm"}.get(event.input.id or "", "")
-        for widget in self.query(wanted) if wanted else ():
-            if widget.focusable:
+        missing = {"reason": ("#count", "#confirm"), "count": ("#confirm",)}.get(event.input.id or "", ())
+        for widget in (self.query_one(id) for id in missing):
+            if widget.focusable and widget.display:
                 widget.focus()
                 return
         self.focus_next()
 
     def on_key(self, event: events.Key) -> None:
-        """Whoever types while a button has the focus means the reason."""
-        if isinstance(self.focused, Button) and event.is_printable and event.character not in (None, " "):
-            reason = self.query_one("#reason", QueryInput)
-            reason.focus()
-            reason.insert_text_at_cursor(event.character or "")
+        """Whoever types while a button has the focus means the reason, also with keys that were on their way."""
+        reason = self.query_one("#reason", QueryInput)
+        meant = isinstance(self.focused, Button) or self.focused is reason
+        if meant and event.character and event.is_printable and (reason.value or event.character != " "):
+            self.set_focus(reason)
+            reason.insert_text_at_cursor(event.character)
             event.stop()
 
     @on(Button.Pressed, "#cancel")
