@@ -1,0 +1,103 @@
+"""The sandbox world in a terminal: it moves, it can be repaired in a few keys, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from console.__main__ import main
+from tests.demo.terminal import Terminal, beside, nothing_beside
+
+TEN_KEYS = "3 r o k ⏎ N N N ⏎ ⏎".split()
+"""Groups; requeue the first; a reason; the number of items, as the dialog asks for it; yes."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert main(["demo", "--dir", str(tmp_path / "w"), "--no-open"]) == 0
+    return tmp_path / "w"
+
+
+def done(folder: Path) -> int:
+    connection = sqlite3.connect(folder / "payments.db", timeout=30)
+    try:
+        found: int = connection.execute("SELECT count(*) FROM async_tasks WHERE status = 'DONE'").fetchone()[0]
+        return found
+    finally:
+        connection.close()
+
+
+def test_ten_keys_from_the_run_line_to_the_biggest_cause_handed_back(folder: Path) -> None:
+    before = done(folder)
+    terminal = Terminal("demo", "--dir", str(folder))
+    shown = terminal.until("storm: peak", 90)
+    assert "payments" in shown
+    pressed = ["3"]
+    terminal.press("3")
+    first = re.search(r"^ +\d+ +\d+%.*$", terminal.until("RATE_LIMITED", 90), re.M)
+    assert first
+    assert "RATE_LIMITED" in first[0]
+    pressed.append("r")
+    terminal.press("r")
+    shown = terminal.until("to confirm", 90)
+    wanted = re.search(r"type (\d+) to confirm", shown)
+    assert wanted
+    for key in ("o", "k", "\r", *wanted[1], "\r", "\r"):
+        pressed.append(key)
+        terminal.press(key)
+        terminal.read()
+    assert len(pressed) == len(TEN_KEYS) == 10
+    terminal.until("finished", 90)
+    end = time.monotonic() + 90
+    while done(folder) < before + 20:
+        assert time.monotonic() < end, "nobody takes what was handed back"
+        time.sleep(0.2)
+    terminal.press("q")
+    assert terminal.left(20) == 0
+    assert nothing_beside(folder)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_however_the_console_ends_its_workers_end_with_it(folder: Path, number: signal.Signals) -> None:
+    terminal = Terminal("demo", "--dir", str(folder))
+    terminal.until("storm: peak", 90)
+    assert len(beside(folder)) == 1
+    terminal.child.kill(number)
+    assert nothing_beside(folder)
+    terminal.child.close(force=True)
+
+
+def test_ctrl_c_while_it_is_built_leaves_nothing_running_and_a_world_that_is_built_again(tmp_path: Path) -> None:
+    folder = tmp_path / "w"
+    terminal = Terminal("demo", "--dir", str(folder), "--scale", "3000000")
+    terminal.until("payments", 60)
+    terminal.press("\x03")
+    assert terminal.left(20) == 1
+    assert b"interrupted" in terminal.sent
+    assert nothing_beside(folder)
+    assert main(["demo", "--dir", str(folder), "--no-open", "--scale", "200"]) == 0
+
+
+def test_in_read_only_mode_nothing_moves(folder: Path) -> None:
+    terminal = Terminal("--read-only", "demo", "--dir", str(folder))
+    terminal.until("READ-ONLY", 90)
+    assert beside(folder) == []
+    terminal.press("q")
+    assert terminal.left(20) == 0
+
+
+def test_a_second_console_on_the_same_world_brings_no_second_workers(folder: Path) -> None:
+    first = Terminal("demo", "--dir", str(folder))
+    first.until("storm: peak", 90)
+    second = Terminal("demo", "--dir", str(folder))
+    second.until("storm: peak", 90)
+    assert len(beside(folder)) == 1
+    for terminal in (second, first):
+        terminal.press("q")
+        assert terminal.left(20) == 0
+    assert nothing_beside(folder)
