@@ -216,6 +216,14 @@ def image_text(image: Sequence[Any]) -> str:
     return f"[{','.join(parts)}]"
 
 
+def image_texts(images: Sequence[Sequence[Any]]) -> list[str]:
+    """Many flat images, each as `image_text` writes it, in one go."""
+    texts = json.dumps(images, separators=(",", ":"))[2:-2].split("],[")
+    if len(texts) != len(images):  # there are none, or some text has the separator in it
+        return [image_text(image) for image in images]
+    return [f"[{text}]" for text in texts]
+
+
 class Draft(NamedTuple):
     """One item of a plan: its key as text, its write unit, its before-image as JSON text, and why it is
     blocked if it is. Plain tuples of text, because a plan may have a million of them."""

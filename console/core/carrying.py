@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from console.core.backend import Authority, Backend, Outcome, OutcomeKind, Requeues
+from console.core.backend import CHANGED, Authority, Backend, Outcome, OutcomeKind, Requeues
 from console.core.canary import Watch, wait_for
 from console.core.faults import BackendFault
 from console.core.item import ItemKey
@@ -27,6 +27,8 @@ BEAT = 1.0
 _PATIENCE = 6
 """How often a chunk that did not get through is tried before the override stops."""
 _NAP = 0.5
+_CHANGED = (CHANGED.kind.value, CHANGED.detail)
+_new = tuple.__new__
 
 
 class Ended(Exception):
@@ -281,9 +283,10 @@ class _Pace:
 
 
 def _per_item(units: Sequence[Unit], outcomes: Sequence[Outcome]) -> list[ItemOutcome]:
+    told = [(outcome.kind.value, outcome.detail) if outcome is not CHANGED else _CHANGED for outcome in outcomes]
     return [
-        ItemOutcome(row.ordinal, row.key, kind.value, detail)
-        for unit, (kind, detail) in zip(units, outcomes, strict=True)
+        _new(ItemOutcome, (row[0], row[1], *what))
+        for unit, what in zip(units, told, strict=True)
         for row in unit.rows
     ]
 

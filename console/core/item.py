@@ -65,10 +65,10 @@ class ItemKey(NamedTuple):
     @classmethod
     def known(cls, backend: str, text: str) -> ItemKey:
         """A key of this backend that was written by `str`: no need to look at it twice."""
-        parts = text[len(backend) + 1 :].split("/")
-        if "%" in text:
-            parts = [unquoted(part) for part in parts]
-        return cls(backend, tuple(parts))
+        id = text[len(backend) + 1 :]
+        if "/" not in id and "%" not in id:
+            return cls(backend, (id,))
+        return cls(backend, tuple(map(unquoted, id.split("/"))))
 
     @classmethod
     def parse(cls, text: str) -> ItemKey:

@@ -120,7 +120,7 @@ class Operations:
         # From the last one back: of several intents for one item, the last is the one that changed it.
         for intent in reversed(self.book.intents(override.op_id)):
             if intent.backend == share.backend and not stop.requested:
-                proposal.add(self._undo_drafts(plan, share, backend, intent, changed))
+                proposal.add(list(self._undo_drafts(plan, share, backend, intent, changed)))
         return Share(
             share.backend,
             share.place,

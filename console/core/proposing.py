@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
+from operator import itemgetter
 
 from console.core.backend import Backend, Draft, Order, PageRequest, Requeues
 from console.core.faults import BackendFault, NotNarrowed, TooMany, TrailUnavailable, Unreachable, UsageFault
@@ -31,6 +32,8 @@ from console.core.release import Release
 
 _KEYS = 500
 _new = tuple.__new__
+_KIND = itemgetter(3, 4, 6)
+"""A draft's condition, signature and warning."""
 _REASONS_KEPT = 200
 """Reasons, causes and warnings are counted by text; past this many different ones they are only `others`."""
 
@@ -54,19 +57,18 @@ class Proposal:
     def selected(self) -> int:
         return self.changes + self.refused
 
-    def add(self, drafts: Iterable[Draft]) -> None:
-        rows: list[PlanRow] = []
-        met: Counter[tuple[str, str | None, str | None]] = Counter()
-        for key, unit, before, condition, signature, blocked, warning in drafts:
-            if blocked is None:
-                rows.append(_new(PlanRow, (self.changes, key, unit, before, None)))
-                self.changes += 1
-                met[condition, signature, warning] += 1
-            else:
-                rows.append(PlanRow(FIRST_BLOCKED + self.refused, key, unit, before, blocked))
+    def add(self, drafts: Sequence[Draft]) -> None:
+        free = [draft for draft in drafts if draft[5] is None]
+        rows: list[PlanRow] = [
+            _new(PlanRow, (n, key, unit, before, None)) for n, (key, unit, before, *_) in enumerate(free, self.changes)
+        ]
+        self.changes += len(free)
+        for draft in drafts if len(free) < len(drafts) else ():
+            if draft.blocked is not None:
+                rows.append(PlanRow(FIRST_BLOCKED + self.refused, draft.key, draft.unit, draft.before, draft.blocked))
                 self.refused += 1
-                _count(self.blocked, blocked)
-        for (condition, signature, warning), times in met.items():
+                _count(self.blocked, draft.blocked)
+        for (condition, signature, warning), times in Counter(map(_KIND, free)).items():
             self.by_condition[condition] += times
             _count(self.by_signature, signature or "no error text", times)
             if warning is not None:

@@ -6,10 +6,12 @@ import hashlib
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 
 from console.core.faults import UsageFault
 from console.core.text import duration, parse_duration
 
+_GOLDEN = 0.6180339887498949
 CANARY_GROWTH = 5
 """Each step after a good canary is this many times as large."""
 
@@ -105,6 +107,11 @@ def _positive(window: str, text: str) -> timedelta:
 
 
 def _share(seed: str, position: int) -> float:
-    """A number in [0, 1) that the same plan always gives the same position."""
-    digest = hashlib.blake2b(f"{seed}:{position}".encode(), digest_size=6).digest()
-    return int.from_bytes(digest) / (1 << 48)
+    """A number in [0, 1) that the same plan always gives the same position: steps of the golden ratio never
+    come together, and where they begin is the plan's own."""
+    return (_beginning(seed) + position * _GOLDEN) % 1.0
+
+
+@lru_cache(maxsize=8)
+def _beginning(seed: str) -> float:
+    return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:6]) / (1 << 48)

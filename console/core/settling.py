@@ -9,12 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 from console.core.backend import Abilities, Action, Change, Image, OutcomeKind, Requeues, UndoKind
 from console.core.item import ItemKey
 from console.core.override import NOT_APPLIED, Intent, ItemOutcome
 from console.core.plan import Plan, PlanRow, Share
 from console.core.ports import Book
+from console.core.release import Canary, Now
+
+_new = tuple.__new__
 
 
 class Unit:
@@ -29,7 +33,10 @@ class Unit:
 
 def units_of(plan: Plan, share: Share, backend: Requeues, rows: Sequence[PlanRow], at: datetime) -> list[Unit]:
     """Rows → changes with their after-images, as they are at the stored clock `at`."""
-    return [Unit(same, _change(plan, share, backend, same, at)) for same in _by_unit(rows)]
+    units = _by_unit(rows)
+    images = json.loads(f"[{','.join([same[0].before for same in units])}]")
+    changes = _undoing if plan.order.action is Action.UNDO else _changes
+    return list(map(Unit, units, changes(plan, share, backend, units, images, at)))
 
 
 def _by_unit(rows: Sequence[PlanRow]) -> list[list[PlanRow]]:
@@ -45,21 +52,33 @@ def _by_unit(rows: Sequence[PlanRow]) -> list[list[PlanRow]]:
     return units
 
 
-def _change(plan: Plan, share: Share, backend: Requeues, rows: list[PlanRow], at: datetime) -> Change:
-    first = rows[0]
-    keys = tuple([ItemKey.known(share.backend, row[1]) for row in rows])
-    image = json.loads(first.before)
-    if plan.order.action is Action.UNDO:
-        written, original = tuple(image[0]), tuple(image[1])
-        change = Change(first.unit, keys, written, original)
-        if backend.abilities.undo is UndoKind.EXACT:
-            return change
-        return change._replace(after=backend.after(change, plan.order, at, at))
-    change = Change(first.unit, keys, tuple(image), ())
-    due = at
-    if backend.abilities.stores_due_time:
-        due = at + plan.release.offset(first.ordinal - share.first, share.changes, plan.hash)
-    return Change(first.unit, keys, change.before, backend.after(change, plan.order, at, due))
+def _changes(
+    plan: Plan, share: Share, backend: Requeues, units: list[list[PlanRow]], images: list[Any], at: datetime
+) -> Iterator[Change]:
+    """A million turns of this are usual: what is the same for all is looked up once."""
+    order, release, after = plan.order, plan.release, backend.after
+    spread = backend.abilities.stores_due_time and not isinstance(release, Now | Canary)
+    offset, first, total, seed = release.offset, share.first, share.changes, plan.hash
+    for rows, image in zip(units, images, strict=True):
+        ordinal, _, unit, _, _ = rows[0]
+        due = at + offset(ordinal - first, total, seed) if spread else at
+        keys, before = _keys(share, rows), tuple(image)
+        change = _new(Change, (unit, keys, before, ()))
+        yield _new(Change, (unit, keys, before, after(change, order, at, due)))
+
+
+def _undoing(
+    plan: Plan, share: Share, backend: Requeues, units: list[list[PlanRow]], images: list[Any], at: datetime
+) -> Iterator[Change]:
+    """Back from what was written to what was there; or to what the backend makes of it, where it only compensates."""
+    for rows, (written, original) in zip(units, images, strict=True):
+        change = Change(rows[0].unit, _keys(share, rows), tuple(written), tuple(original))
+        exact = backend.abilities.undo is UndoKind.EXACT
+        yield change if exact else change._replace(after=backend.after(change, plan.order, at, at))
+
+
+def _keys(share: Share, rows: list[PlanRow]) -> tuple[ItemKey, ...]:
+    return tuple([ItemKey.known(share.backend, row[1]) for row in rows])
 
 
 def rows_of(book: Book, intent: Intent) -> list[PlanRow]:

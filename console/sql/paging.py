@@ -26,7 +26,8 @@ class Shape(NamedTuple):
     sort: Sort
     backward: bool
     cursor: str
-    """`start`, `value` (after a row that has a value) or `null` (after one that has none)."""
+    """`start`, `value` (after a row that has a value) or `null` (after one that has none); of what comes after a
+    value also `tied` (what shares it) and `past` (what lies beyond) on their own."""
     as_bytes: frozenset[str] = frozenset()
     """The cursor's parameters whose text is not Unicode, so that no driver takes it as text."""
 
@@ -67,6 +68,13 @@ def sort_value(layout: Layout, roles: Roles, sort: Sort) -> Expression | None:
         case SortField.UPDATED | SortField.CREATED | SortField.NEXT:
             time: Expression | None = getattr(roles, sort.field.value)
             return None if time is None else layout.time.ordered(time)
+
+
+def is_one_range(layout: Layout, sort: Sort, segments: Sequence[Segment]) -> bool:
+    """Whether a page is one range of one index, so that what is tied and what lies past need no merging."""
+    if sort.field is not None or len(segments) > 1 or segments[0].scattered:
+        return False
+    return layout.natural(segments[0].roles) is not None and "natural" not in layout.nullable
 
 
 class PageBuilder:
@@ -138,13 +146,16 @@ class PageBuilder:
     def _valued(self, segment: Segment, where: list[Predicate], value: Expression) -> Iterator[Select[Any]]:
         """Past a row, first what shares its value, then what lies beyond: compared as a pair, an index would
         walk the whole run of equal values again for every page, and a storm is one long run."""
-        if self._shape.cursor != "value" or not self._served or segment.scattered:
+        cursor = self._shape.cursor
+        if cursor not in ("value", "tied", "past") or not self._served or segment.scattered:
             yield self._arm(segment, where, value, False)
             return
-        at, ties = self._given("after"), segment.roles.tie
-        names = [f"tie{n}" for n in range(len(ties))]
-        yield self._select(segment, [*where, value == at, self._beyond(ties, names)], value, False)
-        yield self._select(segment, [*where, self._beyond((value,), ["after"])], value, False)
+        if cursor != "past":
+            at, ties = self._given("after"), segment.roles.tie
+            names = [f"tie{n}" for n in range(len(ties))]
+            yield self._select(segment, [*where, value == at, self._beyond(ties, names)], value, False)
+        if cursor != "tied":
+            yield self._select(segment, [*where, self._beyond((value,), ["after"])], value, False)
 
     def _sorted(self, segment: Segment, where: list[Predicate], value: Expression) -> Select[Any]:
         """Both halves in one pass, where they would each read and sort the same rows."""

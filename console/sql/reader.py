@@ -19,7 +19,7 @@ from console.core.ports import Never, Stop
 from console.core.query import Cursor, Filter, Page, Sort
 from console.sql.database import Database, Row
 from console.sql.layout import Expression, Layout, Predicate, Segment
-from console.sql.paging import Arm, PageBuilder, Shape, given_for, shape_of
+from console.sql.paging import Arm, PageBuilder, Shape, given_for, is_one_range, shape_of
 from console.sql.statement import Binds, Prepared
 from console.sql.where import Where, head_of, is_key
 
@@ -118,27 +118,36 @@ class Reader:
         size: int = 5_000,
     ) -> Iterator[list[Row]]:
         """Other columns of everything a filter asks for, or `Roles.row`, in list order, by keyset pages."""
+        segments = [segment for segment, _ in self._arms(filter, Binds())]
+        if not segments:
+            return
+        apart = is_one_range(self.layout, sort, segments)
+        width = len(self.layout.segments[0].roles.row if columns is None else columns)
         cursor: Cursor | None = None
         while not stop.requested:
             shape = shape_of(sort, False, cursor)
-
-            def build(binds: Binds, shape: Shape = shape) -> Any:
-                arms = self._arms(filter, binds)
-                if columns is not None:
-                    arms = [(replace(s, roles=replace(s.roles, row=columns)), where) for s, where in arms]
-                return PageBuilder(self.layout, shape, binds).statement(arms) if arms else None
-
-            statement = self._prepared(("walk", filter, shape), build)
-            if statement is None:
-                return
-            rows = self._database.read(statement, now, given_for(cursor, size))
-            if not rows:
-                return
-            yield rows
+            parts = [shape._replace(cursor=part) for part in ("tied", "past")] if apart and cursor else [shape]
+            rows: list[Row] = []
+            for part in parts:
+                if len(rows) < size:
+                    given = given_for(cursor, size - len(rows))
+                    rows += self._database.read(self._walking(filter, columns, part), now, given)
+            if rows:
+                yield rows
             if len(rows) < size:
                 return
-            width = len(self.layout.segments[0].roles.row if columns is None else columns)
             cursor = self._cursor(rows[-1], width)
+
+    def _walking(self, filter: Filter, columns: tuple[Expression, ...] | None, shape: Shape) -> Prepared:
+        def build(binds: Binds) -> Any:
+            arms = self._arms(filter, binds)
+            if columns is not None:
+                arms = [(replace(s, roles=replace(s.roles, row=columns)), where) for s, where in arms]
+            return PageBuilder(self.layout, shape, binds).statement(arms)
+
+        statement = self._prepared(("walk", filter, shape), build)
+        assert statement is not None
+        return statement
 
     # -- counts ----------------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ class Requeue:
         for row, before, (condition, signature, blocked, warning) in zip(rows, befores, judged, strict=True):
             id = row[1]
             key = self._key(id)
-            if before is None or type(id) is not str:
+            if before is None or type(id) is not str or not is_unicode(id):
                 drafts.append(Draft(key, "", "null", condition, None, STRANGE))
                 continue
             unit = "" if row[0] is None else str(row[0])

@@ -193,11 +193,11 @@ def test_a_delay_beyond_the_calendar_is_its_end() -> None:
     assert window.latest.year == 9999
 
 
-@given(facts_of_any_kind, policies)
 def test_a_whole_multiplier_and_a_broken_counter_are_no_endless_power() -> None:
     assert Exponential(S, multiplier=6, cap=60 * S).bounds(2**62) == (60 * S, 60 * S)
 
 
+@given(facts_of_any_kind, policies)
 def test_the_schedule_ahead_agrees_with_the_verdict(facts: Facts, policy: RetryPolicy) -> None:
     verdict = judge(facts, policy, NOW)
     lines = list(schedule_ahead(facts, policy, verdict, NOW))
