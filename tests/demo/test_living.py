@@ -83,6 +83,16 @@ def test_ctrl_c_while_it_is_built_leaves_nothing_running_and_a_world_that_is_bui
     assert main(["demo", "--dir", str(folder), "--no-open", "--scale", "200"]) == 0
 
 
+def test_the_tour_opens_the_world_with_its_guide(folder: Path) -> None:
+    terminal = Terminal("tour", "--dir", str(folder))
+    terminal.until("tour, 1 of", 90)
+    terminal.press("3")
+    terminal.until("tour, 2 of")
+    terminal.press("q")
+    assert terminal.left(20) == 0
+    assert nothing_beside(folder)
+
+
 def test_in_read_only_mode_nothing_moves(folder: Path) -> None:
     terminal = Terminal("--read-only", "demo", "--dir", str(folder))
     terminal.until("READ-ONLY", 90)

@@ -1,0 +1,76 @@
+"""The tour: it follows the person from the storm to the verified trail, and goes away when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from console.core.desk import Desk
+from console.ui.screens.plan import PlanScreen
+from console.ui.tour import STEPS, TourPanel
+from tests.ui.driving import NARROW, opened, screen_text, until
+from tests.ui.world import NOON, desk, make_async, open_queue, with_trail
+
+
+@pytest.fixture
+def laid(tmp_path: Path) -> Iterator[Desk]:
+    make_async(tmp_path / "queue.db", 120, NOON)
+    yield with_trail(desk([open_queue(tmp_path / "queue.db", "queue")]), tmp_path)
+
+
+def step(pilot: Pilot[None]) -> str:
+    """The title of the step that is shown where the person is."""
+    (panel,) = pilot.app.screen.query(TourPanel)
+    return STEPS[panel.step].title
+
+
+async def at(pilot: Pilot[None], title: str) -> None:
+    await until(pilot, lambda: step(pilot) == title)
+
+
+async def test_it_goes_from_the_storm_to_the_verified_trail(laid: Desk) -> None:
+    async with opened(laid) as pilot:
+        await pilot.press("ctrl+t")
+        await at(pilot, "A storm is coming")
+        assert "Press 3" in screen_text(pilot)
+        await pilot.press("3")
+        await at(pilot, "Causes, not rows")
+        await until(pilot, lambda: "causes of" in screen_text(pilot))
+        await pilot.press("r")
+        await at(pilot, "A plan, and a canary")
+        screen = pilot.app.screen
+        assert isinstance(screen, PlanScreen)
+        await until(pilot, lambda: screen.plan is not None)
+        await pilot.press("o", "k")
+        count = screen.plan.changes if screen.plan else 0
+        await pilot.press("enter", *(str(count) if count >= 20 else ()), *(["enter"] if count >= 20 else []), "enter")
+        await at(pilot, "On record")
+        await pilot.press("4")
+        await at(pilot, "Undo")
+        await until(pilot, lambda: "ok" in screen_text(pilot))
+        await pilot.press("z")
+        await at(pilot, "Only what nobody has claimed")
+        await pilot.press("escape")
+        await at(pilot, "Proof")
+        await pilot.press("v")
+        await at(pilot, "That was it")
+
+
+async def test_it_is_dismissed_everywhere_and_comes_back_where_it_was(laid: Desk) -> None:
+    async with opened(laid, NARROW) as pilot:
+        await pilot.press("ctrl+t", "3")
+        await at(pilot, "Causes, not rows")
+        await pilot.press("ctrl+t", "1")
+        await until(pilot, lambda: "Retries in the next" in screen_text(pilot))
+        assert not pilot.app.screen.query(TourPanel)
+        await pilot.press("ctrl+t")
+        await at(pilot, "Causes, not rows")
+
+
+async def test_without_being_asked_for_it_is_not_there(laid: Desk) -> None:
+    async with opened(laid) as pilot:
+        await until(pilot, lambda: "terminal" in screen_text(pilot))
+        assert not pilot.app.screen.query(TourPanel)
