@@ -88,7 +88,7 @@ _IDS = (
 )
 
 
-def samples(statuses: Sequence[str], now: datetime, seed: int = 1) -> list[Sample]:
+def samples(statuses: Sequence[str], now: datetime, seed: int = 1, first: int = 0) -> list[Sample]:
     """Rows of every status with every counter; times, errors, types and ids from the ordinary to the hostile."""
     chance = random.Random(seed)
 
@@ -103,7 +103,7 @@ def samples(statuses: Sequence[str], now: datetime, seed: int = 1) -> list[Sampl
             some_time(), some_time(), chance.choice(_TYPES), chance.choice((None, "ref-7", "Ref-\u00df")),
             chance.choice(_LIMITS), chance.choice((None, 0, 30, 10**6, -5, 2**62)),
         )
-        for number, (status, attempts) in enumerate(product((*statuses, *_STRANGE), _COUNTERS))
+        for number, (status, attempts) in enumerate(product((*statuses, *_STRANGE), _COUNTERS), first)
     ]
 
 
@@ -119,12 +119,15 @@ def require(kept: bool, *message: object) -> None:
 class World:
     """A harness with rows in it, and all of its items as one long page shows them."""
 
-    def __init__(self, make: Callable[[], Harness], every: int = 1) -> None:
+    def __init__(self, make: Callable[[], Harness], every: int = 1, rounds: int = 1) -> None:
         self.harness = make()
         self.backend = self.harness.backend
         self.clock = self.harness.clock
         self.now = self.clock.now()
-        self.total = self.harness.put(samples(self.harness.statuses, self.now)[::every])
+        rows: list[Sample] = []
+        for seed in range(1, rounds + 1):
+            rows += samples(self.harness.statuses, self.now, seed, len(rows))
+        self.total = self.harness.put(rows[::every])
         self.items = list(self.listed(ALL))
 
     def listed(self, filter: Filter, sort: Sort = NATURAL) -> tuple[Item, ...]:

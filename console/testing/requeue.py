@@ -1,7 +1,7 @@
 """What a backend that hands items back promises about it.
 
-Each promise is checked in a world of its own, twice: with the smallest order (keep, no flags) and with the
-largest the backend's abilities name. What a write did is seen in the store itself, never through the backend.
+Each promise is checked in a world of its own, twice: with the smallest order the backend's abilities name (no
+flags) and with the largest. What a write did is seen in the store itself, never through the backend.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Desk(World):
     """A world whose backend hands items back, with one order to give."""
 
     def __init__(self, make: Callable[[], Harness], largest: bool) -> None:
-        super().__init__(make)
+        super().__init__(make, rounds=2)
         backend, store = self.backend, self.harness.store
         require(isinstance(backend, Requeues), f"{backend.plugin} cannot hand items back: it is not a Requeues")
         require(store is not None, "the harness has no store")
@@ -55,9 +55,8 @@ class Desk(World):
         self.requeues: Requeues = backend
         self.store: Store = store
         self.abilities = backend.abilities
-        self.order = Order()
-        if largest:
-            self.order = Order(budget=max(self.abilities.budgets, key=list(Budget).index), flags=self.abilities.flags)
+        least, *_, most = sorted((*self.abilities.budgets, *self.abilities.budgets), key=list(Budget).index)
+        self.order = Order(budget=most, flags=self.abilities.flags) if largest else Order(budget=least)
 
     def drafts(
         self, wanted: Sequence[ItemKey] | Filter = ALL, order: Order | None = None, sort: Sort = NATURAL
