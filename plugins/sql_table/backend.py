@@ -73,11 +73,16 @@ class SqlTable(SqlBackend):
         mapping = mapping_of(options)
         functions = IsoText(zone_named(mapping.time_zone, options.where("time_zone"))).functions
         database = open_database(_in_utc(options.url), read_only=read_only, deadline=deadline, functions=functions)
-        constant = mapping.max_attempts.constant if mapping.max_attempts else None
-        own = RetryPolicy(max_attempts=constant, stuck_after=mapping.stuck_after)
+        own = cls.own_policy(mapping)
         # A number that holds for every row is the system's own: what the config says differs from it wins.
-        shown = mapping.model_copy(update={"max_attempts": None}) if constant is not None else mapping
+        shown = mapping if own.max_attempts is None else mapping.model_copy(update={"max_attempts": None})
         return cls(name, options, shown, policy.over(own), database)
+
+    @staticmethod
+    def own_policy(mapping: TableMapping) -> RetryPolicy:
+        """What the mapping itself says about every row."""
+        constant = mapping.max_attempts.constant if mapping.max_attempts else None
+        return RetryPolicy(max_attempts=constant, stuck_after=mapping.stuck_after)
 
     def __init__(
         self, name: str, options: Options, mapping: TableMapping, policy: RetryPolicy,

@@ -370,8 +370,10 @@ class TableMapping(_Part):
     since: Source | None = None
     """When it began to run; what `stuck_after` is counted from. `updated` unless given."""
     stuck_after: Duration | None = None
-    times: Literal["timestamp", "text", "epoch", "epoch_ms"] | None = None
-    """How times are stored; found out by itself, except for numbers."""
+    times: Literal["timestamp", "text", "datetime", "epoch", "epoch_ms"] | None = None
+    """How times are stored, where the column's type does not tell: text is ISO 8601 with an offset, datetime is as
+    SQLite's datetime() writes it, epoch counts seconds and epoch_ms milliseconds since 1970. A time that is there
+    is replaced in the form it has."""
     time_zone: str = "UTC"
     """What timestamps without a zone are written in."""
     history: History | None = None

@@ -273,7 +273,7 @@ class Handing:
             return formula(assigned.formula).value(before)
         if assigned.time is not None:
             assert part.time is not None
-            return plain(part.time.encode(at if assigned.time == "now" else due))
+            return plain(part.time.encode(at if assigned.time == "now" else due, before[part.name]))
         if isinstance(assigned.value, bool) and self._attached.sqlite:
             return int(assigned.value)
         return assigned.value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from console.sql.layout import Expression
 from console.sql.times import Aware, IsoText, Naive, TimeStyle
 
 _START = datetime(1970, 1, 1, tzinfo=UTC)
+_FORM = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?")
 _NUMBERS = frozenset({"smallint", "integer", "bigint", "numeric", "double precision", "real"})
 _WITH_ZONE, _WITHOUT_ZONE = "timestamp with time zone", "timestamp without time zone"
 
@@ -63,11 +65,29 @@ class TimeKind:
     name: str
     style: TimeStyle
     precision: int | None = None
+    form: str = ""
+    """A time in the form to write where none was there, for text."""
 
-    def encode(self, instant: datetime) -> Any:
-        """What is stored for an instant, to the digits the column keeps."""
+    def encode(self, instant: datetime, instead_of: Any = None) -> Any:
+        """What is stored for an instant: to the digits the column keeps, text in the form of what was there."""
+        if isinstance(self.style, IsoText):
+            return _in_form(instant, instead_of if isinstance(instead_of, str) else self.form, self.style)
         kept = 10 ** (6 - self.precision) if self.precision is not None and self.precision < 6 else 1
         return self.style.encode(instant.replace(microsecond=instant.microsecond // kept * kept))
+
+
+def _in_form(instant: datetime, form: str, style: IsoText) -> str:
+    found = _FORM.fullmatch(form)
+    if found is None:
+        return style.encode(instant)
+    between, fraction, offset = found.groups()
+    local = instant if offset else datetime.fromisoformat(style.encode(instant))
+    text = f"{local:%Y-%m-%d}{between}{local:%H:%M:%S}"
+    if fraction:
+        text += f".{local.microsecond:06}"[: len(fraction)].ljust(len(fraction), "0")
+    if not offset:
+        return text
+    return text + ("Z" if offset == "Z" else "+00:00" if ":" in offset else "+0000")
 
 
 def kind_of(type: str, declared: str | None, zone: Any, *, sqlite: bool, precision: int | None = None) -> TimeKind:
@@ -78,7 +98,7 @@ def kind_of(type: str, declared: str | None, zone: Any, *, sqlite: bool, precisi
         unit = timedelta(seconds=1) if declared == "epoch" else timedelta(milliseconds=1)
         return TimeKind(declared, Epoch(unit, sqlite=sqlite))
     if sqlite:
-        return TimeKind("text", IsoText(zone))
+        return TimeKind("text", IsoText(zone), form="2000-01-01 00:00:00" if declared == "datetime" else "")
     if type == _WITH_ZONE:
         return TimeKind(_WITH_ZONE, Aware(), precision)
     if type == _WITHOUT_ZONE:

@@ -1,0 +1,337 @@
+"""What each system is known to trip over, one by one, through the door an operator uses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import procrastinate
+import psycopg
+import pytest
+
+from console.core.backend import Budget, Order, UndoKind
+from console.core.query import Filter
+from console.testing import Sample
+from tests.plugins.sql_table.conftest import At
+from tests.plugins.sql_table.systems import solid_execution
+from tests.plugins.sql_table.world import NOW, Queue, as_json, naive
+
+FRESH = Order(budget=Budget.FRESH)
+LAST_TRY = "the counter is kept: dies after one more try"
+NAIVE = naive(NOW)
+
+
+def river_job(queue: Queue, state: str = "discarded", attempt: int = 25, unique: str | None = None, **more: Any) -> int:
+    values = {
+        "state": state, "attempt": attempt, "max_attempts": 25, "args": "{}", "kind": "mail",
+        "finalized_at": NOW if state in ("discarded", "completed", "cancelled") else None, "unique_key": unique,
+        "unique_states": None if unique is None else "11110101", **more,
+    }
+    names, marks = ", ".join(values), ", ".join(["?"] * len(values))
+    return queue.one(f"INSERT INTO river_job ({names}) VALUES ({marks}) RETURNING id", *values.values())[0]  # type: ignore[no-any-return]
+
+
+class TestRiver:
+    def test_a_row_with_an_active_twin_fails_alone(self, at: At) -> None:
+        queue, ann = at("river")
+        river_job(queue, "available", 0, "one")
+        twin, other = river_job(queue, unique="one"), river_job(queue)
+        override = ann.requeue(twin, other)
+        outcomes = ann.outcomes(override)
+        assert outcomes["changed", ""] == 1
+        ((kind, detail),) = [key for key in outcomes if key[0] != "changed"]
+        assert kind == "failed"
+        assert "river_job_unique_idx" in detail
+        assert queue.run("SELECT state::text FROM river_job WHERE id IN (?, ?) ORDER BY id", [twin, other]) == [
+            ("discarded",), ("available",)
+        ]
+
+    def test_one_more_try_fits_and_no_more(self, at: At) -> None:
+        queue, ann = at("river")
+        spent, young = river_job(queue), river_job(queue, attempt=3)
+        plan = ann.plan(spent, young)
+        assert plan.warnings == {"max attempts is raised by one: one more try, then terminal again": 2}
+        ann.apply(plan)
+        assert queue.run("SELECT max_attempts, attempt, finalized_at FROM river_job ORDER BY id", []) == [
+            (26, 25, None), (25, 3, None)
+        ]
+
+    def test_running_and_due_jobs_are_left_alone(self, at: At) -> None:
+        queue, ann = at("river")
+        ids = [river_job(queue, state, 3) for state in ("running", "available", "completed", "cancelled")]
+        assert ann.plan(*ids).blocked == {
+            "is running within its limit": 1, "is already due: its own system takes it next": 1, "is done": 1,
+            "was cancelled": 1,
+        }
+
+    def test_the_last_error_of_the_array_is_shown_and_all_are_history(self, at: At) -> None:
+        queue, ann = at("river")
+        errors = [as_json({"at": "2026-11-10T11:00:00Z", "attempt": n, "error": f"no {n}", "trace": ""}) for n in (1, 2)]
+        id = river_job(queue, "retryable", 2)
+        queue.run("UPDATE river_job SET errors = ?::text[]::jsonb[] WHERE id = ?", [errors, id])
+        detail = ann.backend.item(ann.key(id), NOW)
+        assert detail.item.error == "no 2"
+        assert [(a.number, a.error) for a in detail.attempts] == [(1, "no 1"), (2, "no 2")]
+
+    def test_an_override_is_undone_exactly(self, at: At) -> None:
+        queue, ann = at("river")
+        id = river_job(queue)
+        before = queue.one("SELECT * FROM river_job WHERE id = ?", id)
+        override = ann.requeue(id)
+        assert queue.one("SELECT * FROM river_job WHERE id = ?", id) != before
+        ann.apply(ann.operations.undo(override.op_id))
+        assert queue.one("SELECT * FROM river_job WHERE id = ?", id) == before
+
+
+class TestOban:
+    def test_a_finished_job_is_never_run_again(self, at: At) -> None:
+        queue, ann = at("oban")
+        for state, over in (("completed", "completed_at"), ("cancelled", "cancelled_at"), ("discarded", "discarded_at")):
+            queue.run(f"INSERT INTO oban_jobs (state, worker, attempt, {over}) VALUES (?, 'W', 20, ?)", [state, NAIVE])
+        plan = ann.plan(Filter.parse("condition:* attempts>0"))
+        assert (plan.changes, plan.blocked) == (1, {"is done": 1, "was cancelled": 1})
+        ann.apply(plan)
+        assert queue.run(
+            "SELECT state::text, max_attempts, completed_at, discarded_at, cancelled_at FROM oban_jobs ORDER BY id", []
+        ) == [
+            ("completed", 20, NAIVE, None, None), ("cancelled", 20, None, None, NAIVE), ("available", 21, None, None, None)
+        ]
+
+
+class TestGoodJob:
+    JOB = "00000000-0000-4000-8000-000000000007"
+
+    def job(self, queue: Queue) -> None:
+        queue.insert(
+            "good_jobs", id=self.JOB, active_job_id=self.JOB, serialized_params=as_json({"executions": 4, "x": 1}),
+            finished_at=NAIVE, performed_at=NAIVE, error="ArgumentError: no", created_at=NAIVE, updated_at=NAIVE,
+            executions_count=5, job_class="Mail",
+        )
+        queue.insert("good_job_executions", active_job_id=self.JOB, created_at=NAIVE, updated_at=NAIVE, error="E: first")
+
+    def test_its_own_counter_goes_up_in_the_payload_and_nothing_else_does(self, at: At) -> None:
+        queue, ann = at("good_job")
+        self.job(queue)
+        assert ann.backend.item(ann.key(self.JOB), NOW).attempts[0].error == "E: first"
+        override = ann.requeue(self.JOB)
+        row = "SELECT serialized_params, finished_at, performed_at, error_event, error FROM good_jobs"
+        assert queue.one(row) == ({"executions": 5, "x": 1}, None, None, 3, "ArgumentError: no")
+        ann.apply(ann.operations.undo(override.op_id))
+        assert queue.one(row) == ({"executions": 4, "x": 1}, NAIVE, NAIVE, None, "ArgumentError: no")
+
+    def test_a_job_whose_lock_somebody_holds_is_left_alone(self, at: At) -> None:
+        queue, ann = at("good_job")
+        self.job(queue)
+        plan = ann.plan(self.JOB)
+        with psycopg.connect(queue.url) as worker:
+            worker.execute(
+                "SELECT pg_advisory_lock(('x' || substr(md5('good_jobs-' || %s), 1, 16))::bit(64)::bigint)", [self.JOB]
+            )
+            assert ann.outcomes(ann.apply(plan)) == {("conflicted", "a worker holds its lock"): 1}
+        assert queue.one("SELECT finished_at FROM good_jobs") == (NAIVE,)
+
+
+class TestSolidQueue:
+    def job(self, queue: Queue, key: str | None = None) -> int:
+        ((id,),) = queue.run(
+            "INSERT INTO solid_queue_jobs (queue_name, class_name, arguments, concurrency_key, created_at, updated_at)"
+            " VALUES ('mail', 'Mail', ?, ?, ?, ?) RETURNING id",
+            [as_json({"executions": 3, "exception_executions": {"[E]": 3}, "arguments": ["x"]}), key, NAIVE, NAIVE],
+        )
+        solid_execution(queue, id, "failed", Sample("", None, 0, error="no"), NAIVE)
+        return int(id)
+
+    def test_a_concurrency_key_blocks_in_the_plan(self, at: At) -> None:
+        queue, ann = at("solid_queue")
+        id = self.job(queue, "Mail/1")
+        why = "has a concurrency key: only its own semaphore may let it run; retry it in the application"
+        assert ann.plan(id, order=FRESH).blocked == {why: 1}
+
+    def test_counters_start_again_and_the_job_moves_to_the_ready_table(self, at: At) -> None:
+        queue, ann = at("solid_queue")
+        id = self.job(queue)
+        assert ann.plan(id).blocked == {"its own retry starts the counter again: use budget fresh": 1}
+        assert ann.outcomes(ann.requeue(id, order=FRESH)) == {("changed", ""): 1}
+        assert queue.run("SELECT count(*) FROM solid_queue_failed_executions", []) == [(0,)]
+        assert queue.run("SELECT job_id, queue_name FROM solid_queue_ready_executions", []) == [(id, "mail")]
+        ((arguments,),) = queue.run("SELECT arguments::jsonb FROM solid_queue_jobs", [])
+        assert arguments == {"executions": 0, "exception_executions": {}, "arguments": ["x"]}
+        assert ann.backend.abilities.undo is UndoKind.NONE
+
+    def test_a_job_its_own_system_retried_meanwhile_is_left_alone(self, at: At) -> None:
+        queue, ann = at("solid_queue")
+        id = self.job(queue)
+        plan = ann.plan(id, order=FRESH)
+        queue.run("DELETE FROM solid_queue_failed_executions", [])
+        solid_execution(queue, id, "ready", Sample("", None, 0), NAIVE)
+        ((kind, _),) = ann.outcomes(ann.apply(plan))
+        assert kind == "conflicted"
+        assert queue.run("SELECT count(*) FROM solid_queue_ready_executions", []) == [(1,)]
+
+    def test_a_row_whose_payload_is_no_json_fails_alone(self, at: At) -> None:
+        queue, ann = at("solid_queue")
+        bad, good = self.job(queue), self.job(queue)
+        queue.run("UPDATE solid_queue_jobs SET arguments = ? WHERE id = ?", ['{"executions": 3, ', bad])
+        outcomes = ann.outcomes(ann.requeue(bad, good, order=FRESH))
+        assert Counter(kind for kind, _ in outcomes.elements()) == {"changed": 1, "failed": 1}
+        assert queue.run("SELECT job_id FROM solid_queue_failed_executions", []) == [(bad,)]
+
+
+class TestProcrastinate:
+    def fail(self, queue: Queue, lock: str | None = None) -> int:
+        ((id,),) = queue.run(
+            "INSERT INTO procrastinate_jobs (queue_name, task_name, status, attempts, queueing_lock)"
+            " VALUES ('default', 'tests.mail', 'failed', 1, ?) RETURNING id", [lock],
+        )
+        return int(id)
+
+    def test_a_queueing_lock_that_is_taken_hits_one_row_only(self, at: At) -> None:
+        queue, ann = at("procrastinate")
+        taken, free = self.fail(queue, "one"), self.fail(queue)
+        queue.run("INSERT INTO procrastinate_jobs (queue_name, task_name, queueing_lock) VALUES ('d', 't', 'one')", [])
+        outcomes = ann.outcomes(ann.requeue(taken, free))
+        assert outcomes["changed", ""] == 1
+        ((kind, detail),) = [key for key in outcomes if key[0] != "changed"]
+        assert (kind, "queueing_lock" in detail) == ("failed", True)
+        assert queue.run("SELECT status::text, attempts FROM procrastinate_jobs WHERE id IN (?, ?) ORDER BY id", [taken, free]) == [
+            ("failed", 1), ("todo", 2)
+        ]
+
+    def test_a_real_worker_takes_what_was_handed_back(self, at: At) -> None:
+        queue, ann = at("procrastinate")
+        ran: list[str] = []
+
+        async def work(fails: bool) -> None:
+            app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=queue.url))
+
+            @app.task(name="mail")  # type: ignore[untyped-decorator,unused-ignore]
+            def mail(to: str) -> None:
+                ran.append(to)
+                if fails:
+                    raise RuntimeError("smtp is down")
+
+            async with app.open_async():
+                if fails:
+                    await mail.defer_async(to="ann")
+                await app.run_worker_async(wait=False, install_signal_handlers=False, listen_notify=False)
+
+        asyncio.run(work(fails=True))
+        ((id,),) = queue.run("SELECT id FROM procrastinate_jobs WHERE status = 'failed'", [])
+        assert ann.plan(id).warnings == {"the requeue itself counts as one attempt": 1}
+        assert ann.outcomes(ann.requeue(id)) == {("changed", ""): 1}
+        asyncio.run(work(fails=False))
+        assert ran == ["ann", "ann"]
+        assert queue.run("SELECT status::text FROM procrastinate_jobs", []) == [("succeeded",)]
+        assert [a.outcome for a in ann.backend.item(ann.key(id), NOW).attempts][-1] == "succeeded"
+
+
+class TestQue:
+    def job(self, queue: Queue, errors: int, **more: Any) -> int:
+        names = "".join(f", {name}" for name in more)
+        return queue.one(  # type: ignore[no-any-return]
+            f"INSERT INTO que_jobs (job_class, error_count, job_schema_version{names})"
+            f" VALUES ('Mail', ?, 2{', ?' * len(more)}) RETURNING id", errors, *more.values(),
+        )[0]
+
+    def test_a_kept_count_dies_after_one_more_try(self, at: At) -> None:
+        queue, ann = at("que")
+        id = self.job(queue, 15, expired_at=NOW)
+        plan = ann.plan(id)
+        assert plan.warnings == {LAST_TRY: 1}
+        ann.apply(plan)
+        assert queue.one("SELECT error_count, expired_at FROM que_jobs") == (15, None)
+        assert ann.plan(id, order=FRESH).blocked == {"its own retry keeps the counter: use budget keep": 1}
+
+    def test_an_advisory_lock_means_running(self, at: At) -> None:
+        queue, ann = at("que")
+        id, idle = self.job(queue, 2), self.job(queue, 15, expired_at=NOW)
+        plan = ann.plan(idle)
+        with psycopg.connect(queue.url) as worker:
+            worker.execute("SELECT pg_advisory_lock(%s), pg_advisory_lock(%s)", [id, idle])
+            assert ann.plan(id).blocked == {"is running within its limit": 1}
+            assert ann.outcomes(ann.apply(plan)) == {("conflicted", "a worker holds its lock"): 1}
+        assert queue.one("SELECT expired_at FROM que_jobs WHERE id = ?", idle) == (NOW,)
+
+
+class TestDelayedJob:
+    def job(self, queue: Queue, **values: Any) -> int:
+        given = {"handler": "--- !ruby/object:Mail\n", "attempts": 25, "failed_at": NAIVE, **values}
+        names, marks = ", ".join(given), ", ".join(["?"] * len(given))
+        return queue.one(f"INSERT INTO delayed_jobs ({names}) VALUES ({marks}) RETURNING id", *given.values())[0]  # type: ignore[no-any-return]
+
+    @pytest.mark.parametrize(
+        ("order", "warning", "attempts"),
+        [(Order(), LAST_TRY, 25), (FRESH, "the counter starts again: the whole schedule again", 0)],
+    )
+    def test_keep_and_fresh_say_what_they_do(self, at: At, order: Order, warning: str, attempts: int) -> None:
+        queue, ann = at("delayed_job")
+        plan = ann.plan(self.job(queue), order=order)
+        assert plan.warnings == {warning: 1}
+        ann.apply(plan)
+        assert queue.one("SELECT attempts, failed_at FROM delayed_jobs") == (attempts, None)
+
+    def test_the_type_is_read_from_the_handler_and_a_locked_job_is_running(self, at: At) -> None:
+        queue, ann = at("delayed_job")
+        wrapped = "--- !ruby/object:ActiveJob::QueueAdapters::DelayedJobAdapter::JobWrapper\njob_data:\n  job_class: Invoice\n"
+        now = ann.backend.now()
+        first = self.job(queue)
+        second = self.job(queue, handler=wrapped, failed_at=None, locked_at=naive(now))
+        items = ann.backend.items([ann.key(first), ann.key(second)], now)
+        assert [(item.type, item.condition.value) for item in items.values()] == [("Mail", "terminal"), ("Invoice", "running")]
+
+
+class TestPgBoss:
+    JOB = "00000000-0000-4000-8000-000000000009"
+
+    def test_retry_limit_keeps_its_headroom(self, at: At) -> None:
+        queue, ann = at("pg_boss")
+        queue.insert(
+            "pgboss.job", id=self.JOB, name="a/b mail", state="failed", retry_limit=2, retry_count=2, started_on=NOW,
+            completed_on=NOW, output=as_json({"message": "no route", "stack": "…"}),
+        )
+        key = ann.key(("a/b mail", self.JOB))
+        item = ann.backend.items([key], NOW)[key]
+        assert (item.attempts, item.max_attempts, item.error) == (3, 3, "no route")
+        plan = ann.plan(("a/b mail", self.JOB))
+        assert plan.warnings == {"max attempts is raised by one: one more try, then terminal again": 1}
+        ann.apply(plan)
+        assert queue.one("SELECT state::text, retry_limit, retry_count, completed_on FROM pgboss.job") == ("retry", 3, 2, None)
+
+
+class TestGraphile:
+    def job(self, queue: Queue, **values: Any) -> int:
+        queue.run("INSERT INTO graphile_worker._private_tasks (identifier) VALUES ('mail') ON CONFLICT DO NOTHING", [])
+        given = {"task_id": 1, "attempts": 25, "last_error": "no", **values}
+        names, marks = ", ".join(given), ", ".join(["?"] * len(given))
+        return queue.one(  # type: ignore[no-any-return]
+            f"INSERT INTO graphile_worker._private_jobs ({names}) VALUES ({marks}) RETURNING id", *given.values()
+        )[0]
+
+    def test_its_own_function_starts_the_counter_again(self, at: At) -> None:
+        queue, ann = at("graphile_worker")
+        id = self.job(queue)
+        assert ann.plan(id).blocked == {"its own retry starts the counter again: use budget fresh": 1}
+        assert ann.outcomes(ann.requeue(id, order=FRESH)) == {("changed", ""): 1}
+        assert queue.one("SELECT attempts, is_available, last_error FROM graphile_worker._private_jobs") == (0, True, "no")
+
+    def test_a_job_its_function_would_pass_over_is_told(self, at: At) -> None:
+        queue, ann = at("graphile_worker")
+        plan = ann.plan(self.job(queue), order=FRESH)
+        queue.run("UPDATE graphile_worker._private_jobs SET locked_at = now()", [])
+        ((kind, detail),) = ann.outcomes(ann.apply(plan))
+        assert (kind, detail.startswith("locked_at is now ")) == ("conflicted", True)
+
+    def test_a_function_that_does_something_else_is_taken_back(self, at: At) -> None:
+        queue, ann = at("graphile_worker")
+        id = self.job(queue)
+        plan = ann.plan(id, order=FRESH)
+        queue.run(
+            "CREATE OR REPLACE FUNCTION graphile_worker.reschedule_jobs(job_ids bigint[], run_at timestamptz DEFAULT NULL,"
+            " priority integer DEFAULT NULL, attempts integer DEFAULT NULL, max_attempts integer DEFAULT NULL)"
+            " RETURNS SETOF graphile_worker._private_jobs LANGUAGE sql AS $$ UPDATE graphile_worker._private_jobs"
+            " SET attempts = 7 WHERE id = ANY (job_ids) RETURNING * $$", [],
+        )
+        ((kind, detail),) = ann.outcomes(ann.apply(plan))
+        assert (kind, detail.startswith("its own system made something else of it: attempts is now 7")) == ("failed", True)
+        assert queue.one("SELECT attempts FROM graphile_worker._private_jobs") == (25,)
