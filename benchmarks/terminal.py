@@ -21,7 +21,9 @@ import pyte
 
 SIZE = (40, 120)
 _QUIET = 0.04
-"""A repaint is over when nothing has been written for so long."""
+"""It is idle when nothing has been written for so long."""
+_BURST = 0.012
+"""One repaint comes without a longer gap; what follows later is a clock that ticks."""
 
 
 class Terminal:
@@ -82,7 +84,7 @@ class Terminal:
         written, data = 0, self.read(5.0)
         while data:
             written += len(data)
-            data = self.read(_QUIET)
+            data = self.read(_BURST)
         return self.writes[-1][0] - began, written
 
     def send(self, keys: bytes) -> None:
@@ -111,9 +113,8 @@ class Terminal:
 
 def painted(screen: pyte.Screen) -> bool:
     """Every cell has been given a colour: the first frame is there."""
-    return all(
-        screen.buffer[y][x].bg != "default" for y in range(screen.lines) for x in (0, screen.columns // 2, screen.columns - 1)
-    )
+    across = (0, screen.columns // 2, screen.columns - 1)
+    return all(screen.buffer[y][x].bg != "default" for y in range(screen.lines) for x in across)
 
 
 def says(text: str) -> Callable[[pyte.Screen], bool]:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from console import __version__
 from console.cli.parser import parse
-from console.core.faults import ConfigFault, Fault, UsageFault
+from console.core.faults import ConfigFault, Fault, PluginFault, UsageFault
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from console.cli.doors import PluginInfo, World, WorldOrder
+    from console.cli.doors import PluginInfo, Sketch, World, WorldOrder
     from console.core.desk import Desk
+    from console.glance import Glance
     from console.settings import Settings
 
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000
@@ -120,11 +121,11 @@ class House:
 
     def desk(self, config: str | None = None) -> Desk:
         settings = self._settings(config or self._args.config)
-        bare = _bare(settings, graceful=getattr(self._args, "graceful", False))
-        return self._lay(bare, settings, keeps_book=getattr(self._args, "keeps_book", True))
-
-    def _lay(self, bare: Desk, settings: Settings, *, keeps_book: bool = True) -> Desk:
-        desk = _laid(bare, settings, keeps_book=keeps_book)
+        desk = _lay(
+            settings,
+            graceful=getattr(self._args, "graceful", False),
+            keeps_book=getattr(self._args, "keeps_book", True),
+        )
         self._desks.append(desk)
         return desk
 
@@ -152,6 +153,16 @@ class House:
             found.append(PluginInfo(plugin.name, plugin.distribution, plugin.version, capabilities, problem))
         return found
 
+    def sketch(self, place: str, table: str | None) -> Sketch:
+        from console.settings import ConsoleSettings
+        from plugins.sql_table.looking import look
+
+        if "://" not in place:
+            settings = self._settings(self._args.config)
+            return look(_url_of(settings, place), table, settings.console.deadline)
+        _refuse_password(place)
+        return look(place, table, ConsoleSettings().deadline)
+
     def world(self, order: WorldOrder, progress: Callable[[str, int, int], None]) -> World:
         from console.demo.world import Wanted, open_world
 
@@ -162,22 +173,70 @@ class House:
         world.live(self._beside)
 
     def open_console(self, config: str | None = None, *, guided: bool = False) -> int:
-        """The first frame needs no driver: backends and trail are opened behind it."""
+        """The first frame needs a glance at the config only: it is read, and drivers are loaded, behind it."""
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise UsageFault("the console needs a terminal", fix="`retriage list` works without one.")
-        settings = self._settings(config or self._args.config)
+        from pathlib import Path
+
+        from console.glance import Glance, find_config, glance
         from console.ui.app import run_console
 
-        bare = _bare(settings, graceful=False)
-        return run_console(bare, lambda: self._lay(bare, settings), guided=guided)
+        named = config or self._args.config
+        path = find_config(Path(named).expanduser() if named is not None else None)
+        if path is None:
+            return run_console(_bare(Glance(), self._args.read_only), demo=self._demo)
+        return run_console(_bare(glance(path), self._args.read_only), lambda: self.desk(named), guided=guided)
+
+    def _demo(self) -> Desk:
+        """The world the welcome offers."""
+        from console.cli.doors import WorldOrder
+
+        world = self.world(WorldOrder(), lambda _what, _done, _total: None)
+        self.live(world)
+        return self.desk(str(world.config))
 
 
-def _bare(settings: Settings, *, graceful: bool) -> Desk:
+def _bare(seen: Glance, read_only: bool) -> Desk:
     """All of the desk that needs no driver; the backends are only named."""
     from console.core.desk import Desk, Unavailable
-    from console.core.faults import PluginFault
+    from console.core.limits import Limits
+    from console.core.ports import Never
+    from console.process import SystemClock
+
+    unopened = PluginFault("it is not open yet")
+    named = [Unavailable(name, plugin, unopened) for name, plugin in seen.backends]
+    return Desk(named, SystemClock(), Never(), Limits(), read_only or seen.read_only, theme=seen.theme)
+
+
+def _url_of(settings: Settings, name: str) -> str:
+    """Where a configured backend is attached."""
+    from console.settings import suggestion
+
+    for backend in settings.backends:
+        if backend.name == name:
+            url = backend.options.values.get("url")
+            if isinstance(url, str):
+                return url
+            raise UsageFault(f"the backend {name!r} has no url", fix="`map` looks at databases only.")
+    known = suggestion(name, [backend.name for backend in settings.backends])
+    raise UsageFault(f"there is no backend {name!r}", fix=f"{known[0].upper()}{known[1:]}.".replace("?.", "?"))
+
+
+def _refuse_password(url: str) -> None:
+    from console.settings.urls import password_in, query_password_in
+
+    if password_in(url) or query_password_in(url):
+        raise UsageFault(
+            "a password on the command line can be read by everyone on this machine",
+            fix="Use a passfile (~/.pgpass, PGPASSFILE), or name a configured backend instead of a URL.",
+        )
+
+
+def _lay(settings: Settings, *, graceful: bool, keeps_book: bool) -> Desk:
+    from console.core.desk import Desk
     from console.core.limits import Limits
     from console.process import Signals, SystemClock, whence, who
+    from console.registry import open_all
 
     console = settings.console
     stop = Signals()
@@ -187,23 +246,11 @@ def _bare(settings: Settings, *, graceful: bool) -> Desk:
         console.confirm_from, console.max_items, console.canary_failure_limit, console.canary_deadline,
         console.chunk_target,
     )
-    named = [
-        Unavailable(each.name, each.plugin, PluginFault("it is not open yet", where=each.name))
-        for each in settings.backends
-    ]
-    return Desk(
-        named, SystemClock(), stop, limits, console.read_only, console.operator,
+    desk = Desk(
+        open_all(settings), SystemClock(), stop, limits, console.read_only, console.operator,
         str(settings.path or ""), console.refresh, console.views, console.runbooks, console.keymap, console.theme,
         who=who(console.operator), whence=whence(__version__), anchor=_anchor(settings),
     )
-
-
-def _laid(bare: Desk, settings: Settings, *, keeps_book: bool) -> Desk:
-    from dataclasses import replace
-
-    from console.registry import open_all
-
-    desk = replace(bare, entries=open_all(settings))
     return _with_book(desk, settings) if keeps_book else desk
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from console.core.item import is_backend_name
-from console.settings.files import MAX_BYTES, command, find_config, read_config
+from console.glance import MAX_BYTES, find_config
+from console.settings.files import command, read_config
 from console.settings.interpolate import expand_home, interpolate, literal_part
 from console.settings.mistakes import Loc, Mistake, UnusableConfig, suggestion, unknown_key
 from console.settings.models import BackendSettings, ConsoleSettings, Duration, PolicySettings, Settings

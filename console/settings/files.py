@@ -1,4 +1,4 @@
-"""Where the config file is, and whether it may be trusted."""
+"""The bytes of the config file, and whether they may be trusted."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from console.core.faults import ConfigFault
-from console.settings.models import PLACES
+from console.glance import MAX_BYTES
 
-MAX_BYTES = 256 * 1024
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
 
@@ -22,16 +21,6 @@ class Source:
 
     content: bytes = field(repr=False)
     others_read: bool
-
-
-def find_config(explicit: Path | None = None) -> Path | None:
-    """The file to use: the one asked for, else RETRIAGE_CONFIG, else the XDG place if it is there."""
-    if explicit is not None:
-        return explicit
-    if named := os.environ.get("RETRIAGE_CONFIG"):
-        return Path(named).expanduser()
-    default = PLACES.user_config_path / "config.yaml"
-    return default if default.is_file() else None
 
 
 def read_config(path: Path) -> Source:

@@ -61,6 +61,7 @@ A_GROUP = "a group under the cursor"
 AN_OVERRIDE = "an override under the cursor"
 RUNNING = "a running override"
 MARKS = "marked items"
+NO_CONFIG = "a console without a configuration"
 
 CATALOGUE: tuple[Action, ...] = (
     Action("app.overview", "1", "Overview", "Every backend at a glance, and the retries that are coming", shown=False),
@@ -77,6 +78,14 @@ CATALOGUE: tuple[Action, ...] = (
     Action("overview.span", "h", "Hour/day", "Show the retries of the next hour, or of the next day"),
     Action("overview.next_card", "down,j", "Next", "Go to the next backend", shown=False),
     Action("overview.previous_card", "up,k", "Previous", "Go to the previous backend", shown=False),
+    Action(
+        "overview.demo",
+        "d",
+        "Demo",
+        "Open the sandbox world, where nothing is configured",
+        needs=NO_CONFIG,
+        shown=False,
+    ),
     Action("overview.copy", "y", "Copy", "Copy where this backend is attached", shown=False),
     Action("failures.open", "enter", "Open", "Everything about the item under the cursor", needs=AN_ITEM),
     Action(

@@ -2,51 +2,42 @@
 
 `run_console(desk)` is the whole contract. It returns the exit code; an error of our own is raised after the
 terminal is as it was, so that whoever called can tell it in one line. With `lay` the desk only names what there
-is, and the real one, drivers and all, is laid behind the first frame.
+is, and the real one, drivers and all, is laid behind the first frame. `demo` lays what the welcome offers.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import signal
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from textual import events
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import BindingType
 from textual.screen import Screen
 
 from console.core.desk import Desk
 from console.core.faults import Fault
 from console.core.item import ItemKey
-from console.core.override import Override, OverrideState
-from console.core.plan import Confirmation, Plan, Selection
-from console.ui import safe, themes
-from console.ui.actions import EVERYWHERE, PLACES, actions_of, bindings_of, checked_keymap
-from console.ui.health import Health, Monitor, unopened
-from console.ui.lanes import Lanes, off_loop
+from console.ui import safe
+from console.ui.actions import EVERYWHERE, PLACES, actions_of, bindings_of
+from console.ui.lanes import off_loop
 from console.ui.messages import HealthChanged, RunChanged
-from console.ui.reports import Reports
-from console.ui.runs import Runs
-from console.ui.sheet import Sheet
+from console.ui.opening import Lay, Opening
 from console.ui.screens.overview import OverviewScreen
 from console.ui.screens.place import Place
 
 if TYPE_CHECKING:
+    from console.core.override import Override
+    from console.core.plan import Confirmation, Plan, Selection
     from console.ui.tour import Tour
 
-DEADLINE = 5.0
-"""Seconds a backend may take before it is given up on our side, whatever the plugin does."""
 
-
-def run_console(desk: Desk, lay: Callable[[], Desk] | None = None, *, guided: bool = False) -> int:
+def run_console(desk: Desk, lay: Lay | None = None, *, demo: Lay | None = None, guided: bool = False) -> int:
     """Open the console on a desk until the person leaves; the exit code."""
-    app = Console(desk, lay=lay)
+    app = Console(desk, lay=lay, demo=demo)
     app.guided = guided
     try:
         app.run()
@@ -66,16 +57,11 @@ ItemScreen, HelpScreen, RunScreen = late("item", "ItemScreen"), late("help", "He
 PlanScreen, PickScreen, Choice = late("plan", "PlanScreen"), late("pick", "PickScreen"), late("pick", "Choice")
 
 
-def _load_the_rest() -> None:
-    for module in ("failures", "groups", "trail", "help", "run"):
-        import_module(f"console.ui.screens.{module}")
-
-
-class Console(Reports, App[None]):
+class Console(Opening):
     """One mode per place, each with its own stack of screens."""
 
     TITLE = "Retriage"
-    CSS_PATH = "console.tcss"
+    CSS_PATH = Path(__file__).with_name("console.tcss")
     BINDINGS: ClassVar[list[BindingType]] = list(bindings_of(EVERYWHERE))
     MODES: ClassVar[dict[str, Any]] = {
         "overview": OverviewScreen,
@@ -89,72 +75,14 @@ class Console(Reports, App[None]):
     """Whether it opens with the tour."""
     _tour: Tour | None = None
 
-    def __init__(self, desk: Desk, deadline: float = DEADLINE, lay: Callable[[], Desk] | None = None) -> None:
-        super().__init__()
-        self.crash: Exception | None = None
-        self._deadline = deadline
-        self._laying = lay
-        self._early: list[events.Key] = []
-        """Keys pressed before the desk is laid; they are meant for what is on it."""
-        for theme in themes.OURS:
-            self.register_theme(theme)
-        self.theme = themes.chosen(desk.theme, list(self.available_themes))
-        self.set_keymap(checked_keymap(desk.keymap))
-        self.stylesheet = Sheet(variables=self.get_css_variables())
-        self._sit_down(desk)
-
-    def _sit_down(self, desk: Desk) -> None:
-        self.desk = desk
-        self.lanes = Lanes(desk.backends, self._deadline)
-        self.monitor = Monitor(desk, self.lanes, self._health_changed)
-        self.runs = Runs(desk, self._run_changed)
-
-    @property
-    def healths(self) -> Mapping[str, Health]:
-        return self.monitor.healths if self._laying is None else unopened(self.desk)
-
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        return themes.fallbacks(self.current_theme)
-
-    def on_mount(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            with suppress(ValueError, RuntimeError):  # not in the main thread: a test
-                loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
-        self.call_after_refresh(self.start, self._begin, "begin")
-
-    async def _begin(self) -> None:
-        """Behind the first frame: nothing that is read or loaded may hold it up."""
-        if self._laying is not None:
-            try:
-                self._sit_down(await off_loop(self._laying))
-            except Fault as fault:
-                self._handle_exception(fault)
-                return
-            self._laying = None
-        for watch in self.monitor.watches():
-            self.start(watch, "monitor", exclusive=False)
+    def opened(self) -> None:
         if self.guided:
             self.action_tour()
-        for key in self._early:
-            self.post_message(key)
         self.start(self._offer_resume, "resume")
-        await off_loop(_load_the_rest)
 
-    async def on_event(self, event: events.Event) -> None:
-        if self._laying is not None and isinstance(event, events.InputEvent) and not self._is_quit(event):
-            self._early += [event] if isinstance(event, events.Key) else []
-        else:
-            await super().on_event(event)
-
-    def _is_quit(self, event: events.InputEvent) -> bool:
-        quits = checked_keymap(self.desk.keymap).get("app.quit", "q").split(",")
-        return isinstance(event, events.Key) and event.key in (*quits, "ctrl+q", "ctrl+c")
-
-    def on_unmount(self) -> None:
-        for backend in self.desk.backends:
-            with suppress(Fault):
-                backend.cancel()
+    def load_the_rest(self) -> None:
+        for module in ("failures", "groups", "trail", "help", "run"):
+            import_module(f"console.ui.screens.{module}")
 
     # -- when something goes wrong -----------------------------------------------------------------
 
@@ -176,7 +104,7 @@ class Console(Reports, App[None]):
 
     # -- for the screens ---------------------------------------------------------------------------
 
-    def _health_changed(self, name: str) -> None:
+    def health_changed(self, name: str) -> None:
         if self.is_running and self._screen_stacks.get(self.current_mode):
             self.screen.post_message(HealthChanged(name))
 
@@ -203,7 +131,7 @@ class Console(Reports, App[None]):
 
     # -- overrides ---------------------------------------------------------------------------------
 
-    def _run_changed(self) -> None:
+    def run_changed(self) -> None:
         """From the override's thread."""
         if self.is_running and self._screen_stacks.get(self.current_mode):
             self.screen.post_message(RunChanged())
@@ -256,11 +184,7 @@ class Console(Reports, App[None]):
         if book is None:
             return
         unresolved = await off_loop(book.unresolved)
-        stopped = [
-            o
-            for o in await off_loop(lambda: book.overrides(50))
-            if o.state is not OverrideState.FINISHED and not o.owner
-        ]
+        stopped = [o for o in await off_loop(lambda: book.overrides(50)) if not o.state.over and not o.owner]
         if unresolved or stopped:
             count = len({intent.op_id for intent in unresolved} | {o.op_id for o in stopped})
             self.say(f"{count} overrides were not finished: 4 shows them, x resumes one", severity="warning")

@@ -74,6 +74,7 @@ class Monitor:
         self._every = desk.refresh.total_seconds()
         self._lanes = lanes
         self._changed = changed
+        self._counted = {lane.name: asyncio.Event() for lane in lanes}
         self._faults: dict[str, dict[str, Fault]] = {name: {} for name in desk.names}
         now = desk.clock.now()
         self.healths: dict[str, Health] = {}
@@ -93,8 +94,8 @@ class Monitor:
             for watch in (
                 partial(self._often, lane, self._count, self._every),
                 partial(self._often, lane, self._beat, _BEAT),
-                partial(self._often, lane, self._look_back, _SLOW_THINGS, _REST),
-                partial(self._often, lane, self._check, _CHECKS),
+                partial(self._later, lane, self._look_back, _SLOW_THINGS, _REST),
+                partial(self._later, lane, self._check, _CHECKS),
             )
         ]
 
@@ -108,6 +109,21 @@ class Monitor:
             began = monotonic()
             await ask(lane)
             await asyncio.sleep(max(every, rest * (monotonic() - began)))
+
+    async def _later(
+        self, lane: Lane, ask: Callable[[Lane], Coroutine[Any, Any, None]], every: float, rest: int = 1
+    ) -> None:
+        """The counts are what the first look is for: the rest is asked once they are there."""
+        await self._counted[lane.name].wait()
+        await self._often(lane, ask, every, rest)
+
+    async def counted(self, within: float) -> None:
+        """Until every backend has been counted once, or has failed to be."""
+        waits = [asyncio.create_task(each.wait()) for each in self._counted.values()]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=within)
+            for wait in late:
+                wait.cancel()
 
     async def _beat(self, lane: Lane) -> None:
         try:
@@ -124,12 +140,15 @@ class Monitor:
         now = self._clock.now()
         try:
             counts = await lane.ask(lambda backend: backend.counts(Filter(), now))
+            self._answered(lane.name, "counts", counts=counts)
             soon = await lane.ask(lambda backend: _retries(backend, now, HOUR))
             later = await lane.ask(lambda backend: _retries(backend, now, DAY))
         except Fault as fault:
             self._failed(lane.name, "counts", fault)
         else:
             self._answered(lane.name, "counts", counts=counts, soon=soon, later=later)
+        finally:
+            self._counted[lane.name].set()
 
     async def _look_back(self, lane: Lane) -> None:
         now = self._clock.now()

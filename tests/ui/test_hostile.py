@@ -172,6 +172,8 @@ def _is_safe(node: ast.expr) -> bool:
             return True  # looked at itself
         case ast.Call(func=ast.Attribute(attr="truncate" | "assemble" | "join")):
             return True
+        case ast.Name(id=name) if name.isupper() or name.startswith("_"):
+            return True  # a constant of the module
         case ast.Call(func=ast.Name(id="thousands" | "spark" | "bar")):
             return True
         case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)):

@@ -8,10 +8,11 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
+from textual.content import Content
 from textual.widgets import Static
 
 from console.ui import safe
-from console.ui.actions import bindings_of
+from console.ui.actions import NO_CONFIG, bindings_of
 from console.ui.screens.place import Place
 from console.ui.widgets.backend_card import BackendCard
 from console.ui.widgets.upcoming_chart import UpcomingChart
@@ -24,7 +25,10 @@ Write them into [$accent]$config[/], then start again:
     jobs: {plugin: sqlite_queue, dialect: tasks, url: "sqlite:////srv/jobs/queue.db"}[/]
 
 [$accent]config.example.yaml[/] shows all that can be said there, [$accent]retriage check[/] tells whether it works,
-and [$accent]retriage demo[/] opens a sandbox world to look around in."""
+and [$accent]retriage demo[/] opens a sandbox world to look around in.$offer"""
+_OFFER = """
+
+[b $accent]d[/] opens that world here, now: nothing in it is real, and nothing outside it is touched."""
 
 
 class OverviewScreen(Place):
@@ -35,13 +39,19 @@ class OverviewScreen(Place):
 
     def compose_place(self) -> ComposeResult:
         if not self.desk.entries:
-            config = self.desk.config or "~/.config/retriage/config.yaml"
-            yield Static(safe.phrase(_WELCOME, config=config), classes="welcome")
+            yield Static(self._welcome(), classes="welcome")
             return
         with Container(id="cards-scroll"), Container(id="cards"):
             for name in self.console_app.healths:
                 yield BackendCard(name)
         yield UpcomingChart()
+
+    def _welcome(self) -> Content:
+        if self.console_app.opening:
+            return Content.from_markup("[$muted]a moment…[/]")
+        config = self.desk.config or "~/.config/retriage/config.yaml"
+        offer = Content.from_markup(_OFFER) if self.console_app.demo else Content("")
+        return safe.phrase(_WELCOME, config=config, offer=offer)
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -61,7 +71,9 @@ class OverviewScreen(Place):
             chart.now = now
             chart.healths = healths
 
-    def has(self, need: str) -> bool:  # noqa: ARG002
+    def has(self, need: str) -> bool:
+        if need == NO_CONFIG:
+            return self.console_app.demo is not None and not self.desk.entries
         return bool(self.desk.entries)
 
     def _card(self) -> BackendCard | None:
@@ -76,6 +88,10 @@ class OverviewScreen(Place):
     def action_open(self) -> None:
         if card := self._card():
             self.console_app.show_failures(f"backend:{card.backend}")
+
+    def action_demo(self) -> None:
+        self.console_app.open_demo()
+        self.query_one(".welcome", Static).update(self._welcome())
 
     def action_span(self) -> None:
         for chart in self.query(UpcomingChart):

@@ -39,7 +39,7 @@ class Place(Reports, Screen[Any]):
         return self.console_app.desk
 
     def compose(self) -> ComposeResult:
-        yield TopBar(self.TAB or self.PLACE, self.desk.read_only)
+        yield TopBar(self.TAB or self.PLACE)
         yield from self.compose_place()
         yield KeyLine()
 
@@ -57,6 +57,7 @@ class Place(Reports, Screen[Any]):
             bar = self.query_one(TopBar)
             bar.now = self.desk.clock.now()
             bar.healths = self.console_app.healths
+            bar.read_only = self.desk.read_only
             bar.running = self.console_app.run_words()
             self.ticked()
 

@@ -20,7 +20,7 @@ from console.ui.feed import CHUNK, Chunk, Feed, Source
 from console.ui.lanes import Lanes, Raised
 from console.ui.reports import Reports
 from console.ui.rows import Departed, Gap, Row, key_of, sign, stand_in
-from console.ui.widgets.line_table import GAP, LineTable
+from console.ui.widgets.line_table import GAP, KEPT_LINES, LineTable
 
 _COLUMNS = tuple(column for column, _ in ITEM_COLUMNS)
 _RENDER = tuple(render for _, render in ITEM_COLUMNS)
@@ -151,6 +151,8 @@ class ItemList(Reports, LineTable):
             return stand_in(found)
         now = self.clock()
         cells = [render(found, now) for render in _RENDER]
+        if len(self._ticked) >= KEPT_LINES:
+            self._ticked.clear()
         self._ticked[row] = tuple(cells[index].text for index in _TICKING)
         return cells
 

@@ -18,7 +18,7 @@ from console.ui import safe
 from console.ui.cells import Cell, Column
 
 GAP = 2
-_KEPT_LINES = 400
+KEPT_LINES = 400
 TONES = ("plain", "muted", "calm", "good", "warning", "error", "accent", "marked", "link")
 
 
@@ -168,7 +168,7 @@ class LineTable(ScrollView, can_focus=True):
         whole = strip.adjust_cell_length(self.outer_size.width, self.rich_style)
         for line_filter in self.get_line_filters():
             whole = whole.apply_filter(line_filter, self.background_colors[1])
-        if len(self._whole) >= _KEPT_LINES:
+        if len(self._whole) >= KEPT_LINES:
             self._whole.clear()
         self._whole[id(strip)] = (strip, whole)
         return whole
@@ -193,7 +193,7 @@ class LineTable(ScrollView, can_focus=True):
         stamp = (self.stamp(row), width, on_cursor)
         drawn = self._drawn.get(row)
         if drawn is None or drawn[0] != stamp:
-            if len(self._drawn) >= _KEPT_LINES:
+            if len(self._drawn) >= KEPT_LINES:
                 self._drawn.clear()
             drawn = self._drawn[row] = (stamp, self._line(row, width, on_cursor))
         return drawn[1]

@@ -28,10 +28,11 @@ class TopBar(Widget):
     """How far an override is, in words; empty when none is running."""
     healths: reactive[Mapping[str, Health]] = reactive(dict, always_update=True)
 
-    def __init__(self, place: str, read_only: bool) -> None:
+    read_only: reactive[bool] = reactive(False)
+
+    def __init__(self, place: str) -> None:
         super().__init__()
         self._place = place
-        self._read_only = read_only
 
     def render(self) -> Content:
         left = [Content.from_markup(" [b $primary]Retriage[/]  ")]
@@ -64,7 +65,7 @@ class TopBar(Widget):
         return Content(" ").join(parts)
 
     def _badge(self) -> Content:
-        return Content.from_markup("[b $background on $accent] READ-ONLY [/]") if self._read_only else Content("")
+        return Content.from_markup("[b $background on $accent] READ-ONLY [/]") if self.read_only else Content("")
 
     def _time(self) -> Content:
         return Content("") if self.now is None else safe.phrase("[$muted]$at[/]", at=f"{self.now:%H:%M:%S}Z")

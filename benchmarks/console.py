@@ -1,0 +1,143 @@
+"""The console in a real terminal: its first frame, its keys, its memory, and how long it ever holds its loop.
+
+The references run in the same kind of pty, in turn with ours: an empty Textual app, and a DataTable.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.data import CACHE, async_tasks
+from benchmarks.measure import Result, from_pairs
+from benchmarks.terminal import Terminal, painted, says
+
+PROGRAMS = Path(__file__).parent / "programs"
+DOWN, PAGE_DOWN = b"\x1b[B", b"\x1b[6~"
+_LOOP = 0.050
+"""Seconds nothing in the event loop may take longer than."""
+_ROWS_BAR = round(1.9 * 1.7, 2)
+"""The frame may take 1.9 times the empty app, the rows 1.7 times that; a frame that is earlier must not cost."""
+
+
+def program(name: str, *arguments: object) -> list[str]:
+    return [sys.executable, "-m", f"benchmarks.programs.{name}", *map(str, arguments)]
+
+
+def console(config: Path) -> list[str]:
+    return [sys.executable, "-m", "console", "--config", str(config)]
+
+
+def config_for(database: Path) -> Path:
+    """A config with one queue in it and a trail beside."""
+    path = CACHE / f"{database.stem}.yaml"
+    trail = (CACHE / f"{database.stem}_trail.db").absolute()
+    path.write_text(
+        f"console:\n  trail: 'sqlite:///{trail}'\n"
+        f"backends:\n  queue: {{plugin: sqlite_queue, url: 'sqlite:///{database.absolute()}'}}\n"
+    )
+    path.chmod(0o600)
+    return path
+
+
+def cases(quick: bool) -> Iterator[Result]:
+    large = async_tasks(200_000 if quick else 10_000_000)
+    small = async_tasks(10_000)
+    yield from _opening(large, 5 if quick else 11)
+    yield from _keys(large, 15 if quick else 60)
+    yield _memory(large, small, 2 if quick else 3)
+    yield _paging(large, 30_000 if quick else 1_000_000)
+    yield _stalls(async_tasks(200_000 if quick else 1_000_000), 60 if quick else 300)
+
+
+# -- first frame -----------------------------------------------------------------------------------
+
+
+def _opening(database: Path, turns: int) -> Iterator[Result]:
+    config = config_for(database)
+    commands = (program("empty"), program("bare_list", database), console(config))
+    for command in commands:  # byte code is cached, files are in memory
+        with Terminal(command) as terminal:
+            terminal.when(painted)
+    bare, whole, rows = [], [], []
+    for _ in range(turns):
+        empty = _frame(commands[0])
+        bare.append((_frame(commands[1]), empty))
+        with Terminal(commands[2]) as terminal:
+            whole.append((terminal.when(painted), empty))
+            rows.append((terminal.when(says(" terminal")), empty))
+    yield from_pairs("first frame: the list alone", 1.1, bare, note="against an empty app")
+    yield from_pairs("first frame: the console", 1.9, whole, note="against an empty app")
+    yield from_pairs("first figures of the backends", _ROWS_BAR, rows, note="against an empty app")
+
+
+def _frame(command: Sequence[str]) -> float:
+    with Terminal(command) as terminal:
+        return terminal.when(painted)
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def _keys(database: Path, turns: int) -> Iterator[Result]:
+    with Terminal(console(config_for(database))) as ours, Terminal(program("data_table")) as table:
+        _at_failures(ours)
+        table.when(says("row 5"))
+        table.settle()
+        for _ in range(table.size[0]):  # from here on every key scrolls
+            ours.press(DOWN)
+            table.press(DOWN)
+        down = [(ours.press(DOWN)[0], table.press(DOWN)[0]) for _ in range(turns)]
+        page = [(ours.press(PAGE_DOWN)[0], table.press(PAGE_DOWN)[0]) for _ in range(turns)]
+    yield from_pairs("key down to repaint", 0.5, down, note="against a DataTable of 1 000 rows")
+    yield from_pairs("page down to repaint", 0.3, page, note="against a DataTable of 1 000 rows")
+
+
+def _at_failures(terminal: Terminal) -> None:
+    terminal.when(says(" terminal"))
+    terminal.send(b"2")
+    terminal.when(says("next retry"))
+    terminal.when(says("ERR_"))
+    terminal.settle(0.4, 8.0)
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def _memory(large: Path, small: Path, turns: int) -> Result:
+    pairs = [(_held(large), _held(small)) for _ in range(turns)]
+    return from_pairs("memory, large against small", 1.1, pairs, unit="MB")
+
+
+def _held(database: Path) -> float:
+    with Terminal(console(config_for(database))) as terminal:
+        _at_failures(terminal)
+        for key in (PAGE_DOWN,) * 5:
+            terminal.press(key)
+        terminal.settle(0.4, 6.0)
+        return terminal.memory()
+
+
+def _paging(database: Path, rows: int) -> Result:
+    """Megabytes more after so many rows have been listed, per million, against what it may be."""
+    with Terminal(program("paging", database, rows)) as terminal:
+        terminal.when(says("paged"), within=1_200)
+        before, after, listed = _said(terminal, "paged", 3)
+    return from_pairs("memory per million listed", 1.0, [((after - before) / listed * 1e6, 8.0)], unit="MB")
+
+
+# -- the event loop --------------------------------------------------------------------------------
+
+
+def _stalls(database: Path, keys: int) -> Result:
+    """The longest any callback has held the loop while the list is scrolled and read again."""
+    with Terminal(program("stalls", database, keys)) as terminal:
+        terminal.when(says("longest"), within=300)
+        (longest,) = _said(terminal, "longest", 1)
+    return from_pairs("longest hold of the event loop", 1.0, [(longest, _LOOP)])
+
+
+def _said(terminal: Terminal, word: str, numbers: int) -> list[float]:
+    """What a program has left on the screen after its word."""
+    return [float(number) for number in " ".join(terminal.screen.display).split(word)[1].split()[:numbers]]

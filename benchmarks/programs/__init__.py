@@ -1,0 +1,1 @@
+"""Programs under measurement, each run in a pty of its own: `python -m benchmarks.programs.NAME`."""

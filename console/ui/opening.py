@@ -1,0 +1,135 @@
+"""Sitting down: the first frame is shown on what is known at once, the real desk is laid behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+
+from textual import events
+from textual.app import App
+
+from console.core.desk import Desk
+from console.core.faults import Fault
+from console.ui import themes
+from console.ui.actions import checked_keymap
+from console.ui.health import Health, Monitor, unopened
+from console.ui.lanes import Lanes, off_loop
+from console.ui.reports import Reports
+from console.ui.runs import Runs
+from console.ui.sheet import Sheet
+
+Lay = Callable[[], Desk]
+
+DEADLINE = 5.0
+"""Seconds a backend may take before it is given up on our side, whatever the plugin does."""
+
+
+class Opening(Reports, App[None]):
+    """An app with a desk. Until `lay` has laid it nothing can be asked of it, and keys wait."""
+
+    def __init__(self, desk: Desk, deadline: float = DEADLINE, lay: Lay | None = None, demo: Lay | None = None) -> None:
+        super().__init__()
+        self.crash: Exception | None = None
+        self.demo = demo
+        """Lays the sandbox world, where one is offered."""
+        self._deadline = deadline
+        self._laying = lay
+        self._early: list[events.Key] = []
+        """Keys pressed before the desk is laid; they are meant for what is on it."""
+        for theme in themes.OURS:
+            self.register_theme(theme)
+        self._sit_down(desk)
+        self.stylesheet = Sheet(variables=self.get_css_variables())
+
+    def _sit_down(self, desk: Desk) -> None:
+        self.desk = desk
+        self.theme = themes.chosen(desk.theme, list(self.available_themes))
+        self.set_keymap(checked_keymap(desk.keymap))
+        self.lanes = Lanes(desk.backends, self._deadline)
+        self.monitor = Monitor(desk, self.lanes, self.health_changed)
+        self.runs = Runs(desk, self.run_changed)
+
+    # What the app says.
+
+    def health_changed(self, name: str) -> None:
+        """Something new is known of a backend."""
+        raise NotImplementedError
+
+    def run_changed(self) -> None:
+        """From the override's thread: it has moved on."""
+        raise NotImplementedError
+
+    def opened(self) -> None:
+        """The desk is laid."""
+        raise NotImplementedError
+
+    def load_the_rest(self) -> None:
+        """In a thread: what is needed later."""
+
+    # Opening.
+
+    @property
+    def opening(self) -> bool:
+        return self._laying is not None
+
+    @property
+    def healths(self) -> Mapping[str, Health]:
+        return unopened(self.desk) if self.opening else self.monitor.healths
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return themes.fallbacks(self.current_theme)
+
+    def on_mount(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with suppress(ValueError, RuntimeError):  # not in the main thread: a test
+                loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
+        self.call_after_refresh(self.start, self._begin, "begin")
+
+    def open_demo(self) -> None:
+        """Lay the sandbox world and sit down at it."""
+        if not self.opening and self.demo is not None:
+            self._laying = self.demo
+            self.start(self._begin, "begin")
+
+    async def _begin(self) -> None:
+        """Behind the first frame: nothing that is read or loaded may hold it up."""
+        if self._laying is not None:
+            try:
+                desk = await off_loop(self._laying)
+                shown = self.desk.names
+                self._sit_down(desk)
+            except Fault as fault:
+                self._handle_exception(fault)
+                return
+            self._laying = None
+            if desk.names != shown:
+                self.screen.refresh(recompose=True)
+        for watch in self.monitor.watches():
+            self.start(watch, "monitor", exclusive=False)
+        self.opened()
+        for key in self._early:
+            self.post_message(key)
+        self._early.clear()
+        await self.monitor.counted(within=3.0)
+        await off_loop(self.load_the_rest)
+        gc.freeze()  # what was loaded stays: to look through it again and again would hold up the loop
+
+    async def on_event(self, event: events.Event) -> None:
+        if self.opening and isinstance(event, events.InputEvent) and not self._is_quit(event):
+            self._early += [event] if isinstance(event, events.Key) else []
+        else:
+            await super().on_event(event)
+
+    def _is_quit(self, event: events.InputEvent) -> bool:
+        quits = self._keymap.get("app.quit", "q").split(",")
+        return isinstance(event, events.Key) and event.key in (*quits, "ctrl+q", "ctrl+c")
+
+    def on_unmount(self) -> None:
+        for backend in self.desk.backends:
+            with suppress(Fault):
+                backend.cancel()
