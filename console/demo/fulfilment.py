@@ -141,4 +141,4 @@ def _edges(_site: Site, first: int, _order: Order) -> Iterator[Row]:
     return ((new_uuid(first + n), new_uuid(first + n + 1)) for n in range(1, len(STEPS)))
 
 
-PARTS = (Part("fulfilment", 0.10, _build, most=20_000),)
+PARTS = (Part("fulfilment", 0.10, _build, most=8_000),)

@@ -65,4 +65,4 @@ def _task(site: Site, chance: Random) -> tuple[str, dict[str, Any], str | None]:
     return state, task, errors[state](chance) if state in errors else None
 
 
-PARTS = (Part("mail", 0.08, _build, most=1_000),)
+PARTS = (Part("mail", 0.08, _build, most=400),)

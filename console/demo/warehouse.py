@@ -95,4 +95,4 @@ def _write_run(folder: Path, partition: Partition, run: str, told: Told) -> None
     (folder / METADATA).write_text(json.dumps(metadata))
 
 
-PARTS = (Part("warehouse", 0.04, _build, most=600),)
+PARTS = (Part("warehouse", 0.04, _build, most=240),)

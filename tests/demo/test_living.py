@@ -13,7 +13,7 @@ import pytest
 from console.__main__ import main
 from tests.demo.terminal import Terminal, beside, nothing_beside
 
-TEN_KEYS = "3 r o k ⏎ N N N ⏎ ⏎".split()
+TEN_KEYS = ["3", "r", "o", "k", "⏎", "N", "N", "N", "⏎", "⏎"]
 """Groups; requeue the first; a reason; the number of items, as the dialog asks for it; yes."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,9 @@ from tests.ui.world import NOON, desk, make_async, open_queue, with_trail
 
 
 @pytest.fixture
-def laid(tmp_path: Path) -> Iterator[Desk]:
+def laid(tmp_path: Path) -> Desk:
     make_async(tmp_path / "queue.db", 120, NOON)
-    yield with_trail(desk([open_queue(tmp_path / "queue.db", "queue")]), tmp_path)
+    return with_trail(desk([open_queue(tmp_path / "queue.db", "queue")]), tmp_path)
 
 
 def step(pilot: Pilot[None]) -> str:
