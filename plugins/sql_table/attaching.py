@@ -81,7 +81,7 @@ class Attached:
     def expression(self, text: str, *loc: str | int) -> Found:
         """An expression, tried on no rows: the database itself says what is wrong with it."""
         made: Expression = sa.literal_column(f"({self.read_sql(text, *loc)})")
-        select = sa.select(made.label("e")).select_from(self.source).limit(sa.literal_column("0"))
+        select = sa.select(made.label("e")).select_from(self.source).where(sa.literal_column("1 = 0", sa.Boolean()))
         try:
             if isinstance(self.database, SqliteDatabase):
                 self.database.fetch(str(select.compile(dialect=self.database.dialect)), ())
@@ -131,8 +131,7 @@ class Attached:
             known = [", ".join(sorted(columns)) for columns in self.table.unique]
             fix = f"Unique here: {'; '.join(known)}." if known else "It needs a primary key or a unique index."
             raise self.wrong(f"{', '.join(names)} may be the same in two rows", "key", fix=fix)
-        nullable = [name for name, one in zip(names, found, strict=True) if not one.column.not_null]
-        if nullable and not self.sqlite:
+        if nullable := [name for name, one in zip(names, found, strict=True) if not one.column.not_null]:
             raise self.wrong(f"{nullable[0]!r} may be NULL, so it cannot be a key", "key")
         return found
 

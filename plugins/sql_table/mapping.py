@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -89,6 +90,22 @@ Mapped = Literal["ready", "waiting", "retrying", "running", "failed", "terminal"
 """What a native status may mean. `ready` is waiting before the first attempt and retrying after it; `failed` is
 terminal once the policy says so."""
 PARTS: tuple[Mapped, ...] = ("ready", "waiting", "retrying", "running", "failed", "terminal", "done", "cancelled")
+
+
+def _one_or_more(value: object) -> object:
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+def _different(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names or len(set(names)) < len(names):
+        raise ValueError("needs one column, or several different ones")
+    return names
+
+
+Keys = Annotated[
+    tuple[Name, ...], BeforeValidator(_one_or_more), AfterValidator(_different),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
 
 
 class _Part(BaseModel):
@@ -352,7 +369,7 @@ class TableMapping(_Part):
 
     schema_: Name | None = Field(None, alias="schema")
     table: Name
-    key: Name | tuple[Name, ...]
+    keys: Keys = Field(alias="key")
     """The column, or the columns, that tell every row from every other."""
     joins: Mapping[Name, Join] = Field(default_factory=dict)
     status: Status
@@ -379,14 +396,8 @@ class TableMapping(_Part):
     history: History | None = None
     requeue: Requeue | None = None
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.key,) if isinstance(self.key, str) else self.key
-
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if not self.keys or len(set(self.keys)) < len(self.keys):
-            raise PydanticCustomError("key", "key needs one column, or several different ones")
         if MAIN in self.joins:
             raise PydanticCustomError("joins", "job is the mapped table itself; give the join another name")
         return self
