@@ -183,6 +183,14 @@ def _backends(add: _Adder) -> None:
     plugins = add("plugins", "installed backends, versions, capabilities", "backends.list_plugins",
                   "plugins\nplugins --format json")
     _format(plugins)
+    mapping = add("map", "look at a database and propose how to attach it", "map.propose",
+                  "map postgresql://oncall@db/app\nmap sqlite:////srv/jobs.db --table jobs --output jobs.yaml\nmap jobs",
+                  "it recognises the presets of sql_table, and otherwise guesses a mapping, each guess with its reason.\n"
+                  "a password comes from PGPASSFILE or a configured backend, never from the command line.")
+    mapping.add_argument("place", metavar="URL|BACKEND", help="a database, or a configured backend whose url is taken")
+    mapping.add_argument("--table", metavar="NAME", help="the table to map; default: what looks most like a queue")
+    mapping.add_argument("--output", metavar="FILE", help="a new file for the YAML; default: stdout")
+    _format(mapping)
     run = add("run", "a backend's own engine with the handler named in config", "backends.run_engine",
               "run jobs", "SIGTERM, SIGINT and SIGHUP end it after the current task.")
     run.add_argument("backend", metavar="BACKEND", help="a configured backend whose plugin has an engine")

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from console.core.backend import Backend
 from console.core.desk import Desk
 
 
@@ -45,6 +46,21 @@ class World(Protocol):
         """Let its own systems work until `keep` is closed."""
 
 
+class Sketch(Protocol):
+    """What a look at somebody's database gave."""
+
+    @property
+    def text(self) -> str:
+        """A mapping or a section for the config, to keep."""
+
+    @property
+    def told(self) -> tuple[str, ...]: ...
+
+    @property
+    def backend(self) -> Backend | None:
+        """What the text would attach; None where it needs correcting first."""
+
+
 class Doors(Protocol):
     """The ways out of a command."""
 
@@ -59,6 +75,9 @@ class Doors(Protocol):
 
     def live(self, world: World) -> None:
         """Let the world's own systems work until the end."""
+
+    def sketch(self, place: str, table: str | None) -> Sketch:
+        """Look at a database, by its URL or as a configured backend, and propose how to attach it."""
 
     def open_console(self, config: str | None = None, *, guided: bool = False) -> int:
         """The console, until it is left; `guided` shows the tour."""

@@ -180,7 +180,7 @@ class ErrorSource(Source):
 
     as_: Literal["text", "json", "json_array", "jsonb_array"] = Field("text", alias="as")
     """json: an object; json_array: an array whose last element is the last error; jsonb_array: `jsonb[]`."""
-    message: tuple[Name, ...] = ()
+    message: Annotated[tuple[Name, ...], BeforeValidator(_one_or_more)] = ()
     """The keys that make the message, joined by ": "; the whole value where none of them is there."""
 
 

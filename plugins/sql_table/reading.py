@@ -266,18 +266,36 @@ class Reading:
         return self.roles.native_key is None or self.roles.native_key(parts) is not None
 
     def layout(self) -> Layout:
-        segments = tuple(
-            Segment(self._attached.source, lead, self.roles, self._conditions(part), scattered=part is None)
-            for part, lead in self._leads.items() if lead is not None
-        )
+        leads = [(part, lead) for part, lead in self._leads.items() if lead is not None]
+        if self._mapping.status.cases:
+            segments = [Segment(self._attached.source, None, self.roles, self._united(leads))]
+        else:
+            segments = [
+                Segment(self._attached.source, lead, self.roles, self._conditions(part), scattered=part is None)
+                for part, lead in leads
+            ]
         return Layout(
-            segments,
+            tuple(segments),
             self.rows.read,
             self.times.style,
             natural=lambda _: None,
             nullable=frozenset({"updated", "created", "next", "type", "id"}),
             leads_are_indexed=self.indexed,
         )
+
+    def _united(self, leads: list[tuple[Mapped | None, Predicate]]) -> dict[Condition, Residual]:
+        """All cases as one segment: a predicate may look outside of the row, at locks that come and go, and whoever
+        asks for everything must get every row whatever they do in the meantime."""
+        found: dict[Condition, list[tuple[Predicate, Residual]]] = {}
+        for part, lead in leads:
+            for condition, residual in self._conditions(part).items():
+                found.setdefault(condition, []).append((lead, residual))
+
+        def any_of(several: list[tuple[Predicate, Residual]], binds: Binds) -> Predicate:
+            made = [(lead, residual(binds)) for lead, residual in several]
+            return sa.or_(*(lead if rest is None else sa.and_(lead, rest) for lead, rest in made))
+
+        return {condition: partial(any_of, several) for condition, several in found.items()}
 
     @property
     def indexed(self) -> bool:

@@ -390,7 +390,7 @@ def add_que(queue: Queue, sample: Sample, n: int) -> Parts | None:
     ((id,),) = queue.run(
         "INSERT INTO que_jobs (run_at, job_class, error_count, last_error_message, queue, finished_at, expired_at, args,"
         " job_schema_version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 2) RETURNING id",
-        [some_time(sample.due), text(sample.type) or "", number(sample.attempts) or 0, error and error[:500],
+        [some_time(sample.due), text(sample.type) or "", number(sample.attempts, 2**30) or 0, error and error[:500],
          sample.reference or "default", some_time(sample.updated) if place == "finished" else None,
          some_time(sample.updated) if place == "expired" else None, as_json([PAYLOAD])],
     )
@@ -426,7 +426,7 @@ def add_delayed_job(queue: Queue, sample: Sample, n: int) -> Parts | None:
     ((id,),) = queue.run(
         "INSERT INTO delayed_jobs (attempts, handler, last_error, run_at, locked_at, failed_at, queue, created_at,"
         " updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-        [number(sample.attempts) or 0, wrapped if n % 2 else plain, text(sample.error), naive(sample.due),
+        [number(sample.attempts, 2**30) or 0, wrapped if n % 2 else plain, text(sample.error), naive(sample.due),
          naive(sample.updated) if place == "locked" else None,
          naive(some_time(sample.updated)) if place == "failed" else None, sample.reference, naive(sample.created),
          naive(sample.updated)],

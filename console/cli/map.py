@@ -1,0 +1,58 @@
+"""`map`: look at a database, recognise a preset or propose a mapping, and show what it would list."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from pathlib import Path
+
+from console.cli.doors import Doors, Sketch
+from console.cli.items import FIELDS, columns, record
+from console.cli.render import Shape, chosen_format, note, print_block, print_rows, stdout
+from console.core.backend import PageRequest
+from console.core.faults import UsageFault
+from console.core.query import Filter
+
+FIRST = 10
+
+
+def propose(args: Namespace, doors: Doors) -> int:
+    sketch = doors.sketch(args.place, args.table)
+    try:
+        for line in sketch.told:
+            note(line)
+        if args.output:
+            _write(args.output, sketch.text)
+            note(f"Written to {args.output}.")
+            _show(sketch, args.format)
+        else:
+            print_block(sketch.text.rstrip("\n"), "")
+            if stdout().isatty():
+                _show(sketch, args.format)
+    finally:
+        if sketch.backend is not None:
+            sketch.backend.close()
+    return 0 if sketch.backend is not None else 1
+
+
+def _show(sketch: Sketch, wanted: str | None) -> None:
+    """The first items as they would appear, whatever their condition."""
+    if sketch.backend is None:
+        return
+    now = sketch.backend.now()
+    page = sketch.backend.page(PageRequest(Filter.parse("condition:*"), now, limit=FIRST))
+    printed = print_rows(page.items, Shape(FIELDS, record, columns(now)), wanted)
+    if not printed and chosen_format(wanted) == "table":
+        note("The table is empty.")
+
+
+def _write(path: str, text: str) -> None:
+    """A new file that only its owner can read: what stands in it decides what is written to a database."""
+    try:
+        handle = os.open(Path(path).expanduser(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise UsageFault(f"{path} is already there", fix="Name a new file; nothing is overwritten.") from None
+    except OSError as error:
+        raise UsageFault(f"{path} cannot be written: {error.strerror}") from None
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)

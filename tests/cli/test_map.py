@@ -1,0 +1,281 @@
+"""`retriage map` on real databases: presets recognised, tables guessed at, and the guesses put right by hand."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.cli.place import Done, Place
+from tests.plugins.postgres_analyses.server import database
+from tests.plugins.sql_table.systems import SYSTEMS
+
+Run = Callable[[str], list[tuple[Any, ...]]]
+
+
+@dataclass(frozen=True)
+class HomeMade:
+    """A table somebody made, what is wrong with the first guess, and what it should show."""
+
+    ddl: str
+    conditions: dict[str, str]
+    after: str
+    """What shows that the failed item was handed back."""
+    corrected: dict[str, str] = field(default_factory=dict)
+    """Lines of the proposal → what they should be; an empty one is left out."""
+    added: str = ""
+    postgres: bool = False
+    failed: str = "1"
+    table: str | None = None
+
+
+TABLES = {
+    # The usual: everything has the name one expects.
+    "jobs": HomeMade(
+        """CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT, attempts INTEGER DEFAULT 0, max_attempts INTEGER,
+               run_at TEXT, last_error TEXT, job_type TEXT, created_at TEXT, updated_at TEXT);
+           INSERT INTO jobs VALUES (1, 'failed', 3, 3, '2026-11-01 10:00:00', 'boom', 'mail', '2026-11-01 09:00:00', '2026-11-01 10:00:00'),
+               (2, 'pending', 1, 3, '2036-11-01 10:00:00', 'slow', 'mail', '2026-11-01 09:00:00', '2026-11-01 10:00:00'),
+               (3, 'done', 1, 3, NULL, NULL, 'mail', '2026-11-01 09:00:00', '2026-11-01 10:00:00')""",
+        {"1": "terminal", "2": "retrying", "3": "done"},
+        "SELECT status = 'pending' AND attempts = 3 AND run_at GLOB '????-??-?? ??:??:??' FROM jobs WHERE id = 1",
+    ),
+    # An outbox without a status column, times in milliseconds, camel case.
+    "outbox": HomeMade(
+        """CREATE TABLE outbox (messageId TEXT PRIMARY KEY, topic TEXT, payload TEXT, retryCount INTEGER, nextAttemptAt INTEGER,
+               lastError TEXT, sentAt INTEGER, createdAt INTEGER, deadAt INTEGER);
+           INSERT INTO outbox VALUES ('1', 'a', '{}', 9, 1790000000000, 'refused', NULL, 1780000000000, 1790000000000),
+               ('2', 'a', '{}', 2, 2090000000000, 'refused', NULL, 1780000000000, NULL),
+               ('3', 'a', '{}', 0, NULL, NULL, 1790000000000, 1780000000000, NULL), ('4', 'b', '{}', 0, NULL, NULL, NULL, 1780000000000, NULL)""",
+        {"1": "terminal", "2": "retrying", "3": "done", "4": "waiting"},
+        "SELECT deadAt IS NULL AND nextAttemptAt > 1790000000000 FROM outbox WHERE messageId = '1'",
+    ),
+    # Numbers for states, found out by what goes with them; the guess takes 3 for ready and is put right.
+    "deliveries": HomeMade(
+        """CREATE TABLE deliveries (account text NOT NULL, seq int NOT NULL, state smallint NOT NULL, tries int NOT NULL,
+               due_at timestamptz, error_message text, updated_at timestamptz NOT NULL, PRIMARY KEY (account, seq));
+           INSERT INTO deliveries VALUES ('a', 1, 4, 5, now(), 'refused', now()), ('a', 2, 0, 0, now(), NULL, now()),
+               ('b', 1, 0, 1, now() + interval '1 hour', 'refused', now()), ('b', 2, 3, 1, NULL, NULL, now())""",
+        {"a/1": "failed", "a/2": "waiting", "b/1": "retrying", "b/2": "done"},
+        "SELECT state = 0 AND tries = 5 FROM deliveries WHERE account = 'a' AND seq = 1",
+        {"  ready: [0, 3]": "  ready: [0]\n  done: [3]"}, postgres=True, failed="a/1",
+    ),
+    # An enum with a word of its own, JSON errors, a uuid, a schema.
+    "sync.tasks": HomeMade(
+        """CREATE SCHEMA sync;
+           CREATE TYPE sync.task_state AS ENUM ('queued', 'working', 'ok', 'kaputt');
+           CREATE TABLE sync.tasks (id uuid PRIMARY KEY, task_state sync.task_state NOT NULL, attempt_count int,
+               scheduled_for timestamp, failure jsonb, started_at timestamp, kind text);
+           INSERT INTO sync.tasks VALUES
+               ('00000000-0000-4000-8000-000000000001', 'kaputt', 3, now(), '{"message": "no route", "code": 7}', now(), 'pull'),
+               ('00000000-0000-4000-8000-000000000002', 'queued', 0, now(), NULL, NULL, 'pull')""",
+        {"00000000-0000-4000-8000-000000000001": "failed", "00000000-0000-4000-8000-000000000002": "waiting"},
+        "SELECT task_state = 'queued' FROM sync.tasks WHERE id = '00000000-0000-4000-8000-000000000001'",
+        {'# not mapped, so shown as unknown: "kaputt"': "  failed: [kaputt]"}, postgres=True,
+        failed="00000000-0000-4000-8000-000000000001",
+    ),
+    # Words no parser likes, and booleans instead of a status.
+    "order": HomeMade(
+        '''CREATE TABLE "order" ("group" INTEGER PRIMARY KEY, processed BOOLEAN NOT NULL DEFAULT 0, "failures" INTEGER, "select" TEXT,
+               locked_at TEXT, error TEXT, updated TEXT);
+           INSERT INTO "order" VALUES (1, 0, 2, 'x', NULL, 'paper jam', '2026-11-01T10:00:00Z'), (2, 1, 0, 'x', NULL, NULL, NULL),
+               (3, 0, 0, 'x', '2036-11-01T10:00:00Z', NULL, NULL), (4, 0, 0, 'x', NULL, NULL, NULL)''',
+        {"1": "failed", "2": "done", "3": "running", "4": "waiting"},
+        """SELECT error IS NULL AND failures = 2 AND updated GLOB '????-??-??T??:??:??Z' FROM "order" WHERE "group" = 1""",
+        {"# requeue: none proposed: say what its own system does to run one again": ""},
+        "requeue:\n  guard: [failures, updated]\n  set: {is_clear: {column: error, read: job.error IS NULL, write: 'CASE WHEN"
+        " :value THEN NULL ELSE error END', value: true}, updated: {time: now}}\n  budgets: {keep: {effect: last_try}}\n",
+    ),
+}
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Iterator[Callable[[HomeMade], tuple[str, Run]]]:
+    with ExitStack() as stack:
+        def made(table: HomeMade) -> tuple[str, Run]:
+            if table.postgres:
+                url = stack.enter_context(database(table.ddl))
+                connection = stack.enter_context(psycopg.connect(url, autocommit=True))
+                return url, lambda sql: connection.execute(sql).fetchall()
+            path = tmp_path / "made.db"
+            with closing(sqlite3.connect(path)) as file:
+                file.executescript(table.ddl)
+
+            def run(sql: str) -> list[tuple[Any, ...]]:
+                with closing(sqlite3.connect(path)) as file:
+                    return file.execute(sql).fetchall()
+
+            return f"sqlite:///{path}", run
+
+        yield made
+
+
+def corrected(proposal: str, table: HomeMade) -> str:
+    """The proposal with a few lines put right, as a person would."""
+    lines = proposal.splitlines()
+    for wrong, right in table.corrected.items():
+        (number,) = [n for n, line in enumerate(lines) if line.partition("  #")[0].rstrip() == wrong]
+        lines[number] = right
+    return "\n".join(lines) + f"\n{table.added}"
+
+
+def attach(place: Place, url: str, mapping: Path) -> None:
+    place.sections["made"] = f'  made: {{plugin: sql_table, url: "{url}", mapping: {mapping}}}\n'
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_home_made_table_is_mapped_and_put_right_in_a_few_lines(
+    place: Place, at: Callable[[HomeMade], tuple[str, Run]], name: str
+) -> None:
+    table = TABLES[name]
+    url, run = at(table)
+    mapping = place.folder / "made.yaml"
+    assert place.run("map", url, "--table", name, "--output", str(mapping)).code == 0
+    proposal = mapping.read_text()
+    right = corrected(proposal, table)
+    changed = set(right.splitlines()) ^ set(proposal.splitlines())
+    assert len(changed) < 10
+    mapping.write_text(right)
+    attach(place, url, mapping)
+    listed = place.run("list", "--where", "condition:*", "--format", "json")
+    found = {item["id"]: item["condition"] for item in json.loads(listed.out)}
+    assert found == table.conditions, listed.err
+    done = place.run("requeue", "--key", f"made/{table.failed}", "--reason", "fixed", "--confirm", "1")
+    assert done.code == 0, done.err
+    assert bool(run(table.after)[0][0])
+    assert place.run("trail", "verify").code == 0
+    (groups,) = [json.loads(line) for line in place.run("groups", "--where", "condition:*").out.splitlines()][:1]
+    assert groups["count"] >= 1
+
+
+def test_the_proposal_says_why_and_shows_the_first_items(place: Place, at: Callable[[HomeMade], tuple[str, Run]]) -> None:
+    url, _ = at(TABLES["jobs"])
+    done = place.run("map", url, "--output", str(place.folder / "jobs.yaml"), "--format", "table")
+    assert done.code == 0
+    assert done.err.splitlines() == [
+        "Proposed for table jobs; every guess has its reason beside it.", f"Written to {place.folder}/jobs.yaml."
+    ]
+    assert [line.split()[0] for line in done.out.splitlines()] == ["item", "mapped/3", "mapped/2", "mapped/1"]
+    assert (place.folder / "jobs.yaml").stat().st_mode & 0o777 == 0o600
+    text = (place.folder / "jobs.yaml").read_text()
+    for line in (
+        "key: id                                         # unique in this database",
+        "  column: status                                # by its name",
+        "  ready: [pending]                              # by the word",
+        "times: datetime                                 # the times are text as SQLite's datetime() writes it",
+    ):
+        assert line in text.splitlines()
+
+
+def test_without_an_output_file_the_yaml_is_what_stdout_gets(place: Place, at: Callable[[HomeMade], tuple[str, Run]]) -> None:
+    url, _ = at(TABLES["jobs"])
+    done = place.run("map", url)
+    assert done.out.startswith("# A first mapping for jobs, to be read and corrected.")
+    assert "mapped/1" not in done.out
+
+
+@pytest.mark.parametrize("preset", SYSTEMS)
+def test_a_preset_is_recognised_by_its_tables(place: Place, preset: str) -> None:
+    system = SYSTEMS[preset]
+    with system.queue() as queue:
+        done = place.run("map", queue.url)
+        assert done.code == 0, done.err
+        name = preset.replace("_", "-")
+        section = f'  {name}: {{plugin: sql_table, preset: {preset}, url: "{queue.url}"}}'
+        assert done.out.splitlines() == ["# For the config file: a preset fits what is there.", "backends:", section]
+        place.sections["x"] = section + "\n"
+        checked = place.run("check", "--format", "json")
+        assert not [f for f in json.loads(checked.out) if f["severity"] == "error"], checked.out
+
+
+def test_a_preset_is_found_in_another_schema_and_a_table_that_only_shares_its_name_is_not(place: Place) -> None:
+    moved = SYSTEMS["river"].ddl.replace("river_job", "queue.river_job").replace("queue.river_job_", "river_job_")
+    ddl = f"CREATE SCHEMA queue; CREATE TABLE que_jobs (id int PRIMARY KEY, x int); {moved}"
+    with database(ddl) as url:
+        done = place.run("map", url)
+        section = f'  river: {{plugin: sql_table, preset: river, url: "{url}", schema: queue}}'
+        assert done.out.splitlines()[2:] == [section]
+        place.sections["x"] = section + "\n"
+        assert place.run("list").code == 0
+
+
+def told(done: Done) -> str:
+    assert done.out == ""
+    (line,) = done.err.splitlines()
+    return line
+
+
+def test_what_map_refuses(place: Place, at: Callable[[HomeMade], tuple[str, Run]]) -> None:
+    url, _ = at(TABLES["jobs"])
+    secret = "retriage: This call cannot be understood: a password on the command line can be read by everyone on this machine."
+    fix = " Use a passfile (~/.pgpass, PGPASSFILE), or name a configured backend instead of a URL."
+    place.attach("queue")
+    place.sections["files"] = "  files: {plugin: file_queue, path: /tmp/x}\n"
+    for arguments, line in (
+        (["postgresql://ann:canary@db/app"], secret + fix),
+        (["postgresql://db/app?password=canary"], secret + fix),
+        (["nothing"], "retriage: This call cannot be understood: there is no backend 'nothing'. Known here: files, queue."),
+        (["quue"], "retriage: This call cannot be understood: there is no backend 'quue'. Did you mean queue?"),
+        (["files"], "retriage: This call cannot be understood: the backend 'files' has no url. `map` looks at databases only."),
+        ([url, "--table", "job"], "retriage: This call cannot be understood: there is no table 'job'. Did you mean jobs?"),
+        ([url, "--output", str(place.config)], f"retriage: This call cannot be understood: {place.config} is already there."
+         " Name a new file; nothing is overwritten."),
+        (["mysql://db/app"], "retriage: The configuration is not usable: there is no way to read mysql. Write sqlite:///PATH or"
+         " postgresql://USER@HOST/DB."),
+        (["sqlite:////nowhere/x.db"], "retriage: /nowhere/x.db: The backend cannot be reached: there is no such file. Check the"
+         " url in the config."),
+    ):
+        done = place.run("map", *arguments)
+        assert done.err.splitlines()[-1] == line
+        assert done.code == (1 if "reached" in line else 2)
+        assert "canary" not in done.err
+
+
+def test_a_configured_backend_lends_its_url(place: Place) -> None:
+    place.queue("bot")
+    done = place.run("map", "bot")
+    assert "table: async_tasks" in done.out.splitlines()
+
+
+def test_a_table_that_is_no_queue_is_named(place: Place, tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript("CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)")
+    assert told(place.run("map", f"sqlite:///{path}")) == (
+        "retriage: This call cannot be understood: no table here looks like a queue. Name one with --table. There are: people."
+    )
+
+
+def test_looking_changes_nothing_on_disk(place: Place, at: Callable[[HomeMade], tuple[str, Run]]) -> None:
+    url, _ = at(TABLES["jobs"])
+    path = Path(url.removeprefix("sqlite:///"))
+    before = (path.read_bytes(), sorted(file.name for file in path.parent.iterdir()))
+    assert place.run("map", url).code == 0
+    after = sorted(file.name for file in path.parent.iterdir() if file.name != "config.yaml")
+    assert (path.read_bytes(), after) == before
+
+
+HOSTILE = 'x"\n# injected: true\nrequeue: {}\n\x1b]52;c;aGk=\x07'
+
+
+def test_hostile_names_stay_in_their_place(place: Place, tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    name = HOSTILE.replace('"', '""')
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(
+            f'CREATE TABLE "{name}" (id INTEGER PRIMARY KEY, status TEXT, "{name}_last_error" TEXT, attempts INT);'
+        )
+        file.execute(f'INSERT INTO "{name}" VALUES (1, ?, ?, 2)', [HOSTILE, HOSTILE])
+        file.commit()
+    mapping = place.folder / "hostile.yaml"
+    done = place.run("map", f"sqlite:///{path}", "--output", str(mapping))
+    assert not [line for line in mapping.read_text().splitlines() if line.startswith(("# injected", "requeue: {}"))]
+    (item,) = map(json.loads, done.out.splitlines())
+    assert (item["native_status"], item["error"]) == (HOSTILE, HOSTILE)
