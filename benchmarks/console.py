@@ -47,8 +47,9 @@ def cases(quick: bool) -> Iterator[Result]:
     yield from _opening(large, 5 if quick else 11)
     yield from _keys(large, 15 if quick else 60)
     yield _memory(large, small, 2 if quick else 3)
-    yield _paging(large, 30_000 if quick else 1_000_000)
-    yield _stalls(async_tasks(200_000 if quick else 1_000_000), 60 if quick else 300)
+    million = async_tasks(1_000_000)
+    yield _paging(million if quick else large, 120_000 if quick else 1_000_000)
+    yield _stalls(million, 60 if quick else 300)
 
 
 # -- first frame -----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.programs.bare_list import ListApp
 from console.ui.widgets.item_list import ItemList
 
-_WARM = 5_000
+_WARM = 50_000
 """Rows after which every cache has seen as much as it keeps."""
 
 

@@ -119,6 +119,15 @@ class Console(Opening):
             self._driver.write(f"\x1b]52;c;{encoded.decode()}\a")
         self.say(f"Copied {what}: {len(text)} characters")
 
+    def errors_seen(self) -> dict[str, str]:
+        """A cause by one of its errors, as far as the lists have shown one."""
+        seen: dict[str, str] = {}
+        for stack in self._screen_stacks.values():
+            for screen in stack:
+                if isinstance(screen, Place):
+                    seen.update(screen.errors_seen())
+        return seen
+
     def show_failures(self, text: str) -> None:
         """Go to Failures, narrowed by this filter."""
         self.call_later(self._show_failures, text)

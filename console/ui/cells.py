@@ -14,6 +14,10 @@ from console.core.text import CONDITION_WORDS, ago, countdown, first_line, insta
 from console.ui import safe
 
 _ZERO = timedelta(0)
+_A_MINUTE = timedelta(minutes=1)
+"""Two clocks may differ that much without a word."""
+_FAR = timedelta(days=100)
+"""From here on a date says more than a countdown, and fits."""
 
 
 class Cell(NamedTuple):
@@ -21,6 +25,8 @@ class Cell(NamedTuple):
 
     text: str
     tone: str = "plain"
+    link: str = ""
+    """Where the terminal leads from here; an address made harmless already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,8 @@ def next_retry(item: Item, now: datetime) -> Cell:
     ahead = window.earliest - now
     if ahead <= _ZERO:
         return Cell("due now", "calm")
+    if ahead >= _FAR:
+        return Cell(f"{window.earliest:%Y-%m-%d}", "warning")
     return Cell(f"{'in' if window.exact else '≥'} {countdown(ahead)}", "calm")
 
 
@@ -116,12 +124,19 @@ def moment(at: datetime) -> str:
 
 
 def short_age(span: timedelta) -> str:
-    """`4m`, `3d`: the largest unit only."""
-    return ago(abs(span)).removesuffix(" ago")
+    """`4m`, `3d`, `2y`: the largest unit only; `-3m` for what is dated ahead of the clock."""
+    years = abs(span) // timedelta(days=1000)
+    shown = f"{abs(span).days // 365}y" if years else ago(abs(span)).removesuffix(" ago")
+    return f"-{shown}" if span < -_A_MINUTE else shown
 
 
 def _short(number: int) -> str:
-    return str(number) if number < 100_000 else f"{number // 1000}k"
+    """In three or four characters, whatever a row claims."""
+    for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**4, "k")):
+        if abs(number) >= size:
+            count = number // size if unit != "k" else number // 1000
+            return f"{count}{unit}" if abs(count) < 10_000 else "∞" if number > 0 else "-∞"
+    return str(number)
 
 
 def count(value: Count) -> str:

@@ -17,7 +17,7 @@ from console.core.item import Condition
 from console.core.listing import page_of
 from console.core.policy import RetryPolicy
 from console.core.policy_lint import lint
-from console.core.query import Filter
+from console.core.query import Filter, Sort, SortField
 from console.ui.lanes import Lane, Lanes
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -29,6 +29,7 @@ _PATIENCE = 2.5
 _SLOW_THINGS = 30.0
 _REST = 20
 """What took long is asked for that much more rarely, so that a large backend is not read all the time."""
+_LONG_REST = 200
 _CHECKS = 300.0
 _FAILURES = Filter.parse("condition:failed,terminal,stuck,unknown")
 
@@ -95,12 +96,14 @@ class Monitor:
                 partial(self._often, lane, self._count, self._every),
                 partial(self._often, lane, self._beat, _BEAT),
                 partial(self._later, lane, self._look_back, _SLOW_THINGS, _REST),
+                partial(self._later, lane, self._find_oldest, _SLOW_THINGS, _LONG_REST),
                 partial(self._later, lane, self._check, _CHECKS),
             )
         ]
 
     async def read_again(self) -> None:
-        await asyncio.gather(*(each(lane) for lane in self._lanes for each in (self._count, self._look_back)))
+        asked = (self._count, self._look_back, self._find_oldest)
+        await asyncio.gather(*(each(lane) for lane in self._lanes for each in asked))
 
     async def _often(
         self, lane: Lane, ask: Callable[[Lane], Coroutine[Any, Any, None]], every: float, rest: int = 1
@@ -152,16 +155,25 @@ class Monitor:
 
     async def _look_back(self, lane: Lane) -> None:
         now = self._clock.now()
-        request = PageRequest(_FAILURES, now, limit=1, backward=True)
         try:
             recent = await lane.ask(
                 lambda backend: backend.histogram(Timeline.UPDATED, _FAILURES, now, now - DAY, DAY / SPARKS, SPARKS)
             )
-            last = await lane.ask(lambda backend: page_of(backend, request))
         except Fault:
             return  # the counts say whether it answers; without these the card is only plainer
-        oldest = last.items[-1].updated_at or last.items[-1].created_at if last.items else None
-        self._set(replace(self.healths[lane.name], recent=recent, oldest=oldest))
+        self._set(replace(self.healths[lane.name], recent=recent))
+
+    async def _find_oldest(self, lane: Lane) -> None:
+        """No index may serve this: it is asked apart, and most rarely where it takes long."""
+        if SortField.UPDATED not in lane.backend.sorts:
+            return
+        request = PageRequest(_FAILURES, self._clock.now(), Sort(SortField.UPDATED, descending=False), limit=1)
+        try:
+            first = await lane.ask(lambda backend: page_of(backend, request))
+        except Fault:
+            return
+        oldest = first.items[0].updated_at if first.items else None
+        self._set(replace(self.healths[lane.name], oldest=oldest))
 
     async def _check(self, lane: Lane) -> None:
         try:

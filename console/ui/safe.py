@@ -6,12 +6,17 @@ So whatever comes from a backend, a config, a file or an exception goes through 
 
 from __future__ import annotations
 
+import re
+
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
+from textual.style import Style
 
 from console.core.text import CELL_LIMIT, DETAIL_LIMIT, neutralise
 
-__all__ = ["block", "fit", "line", "lines", "phrase", "shown"]
+__all__ = ["address", "block", "fit", "line", "lines", "link", "phrase", "shown"]
+
+_ADDRESS = re.compile(r"https?://[!-~]{1,2000}")
 
 
 def line(text: str, limit: int = CELL_LIMIT) -> str:
@@ -38,6 +43,17 @@ def phrase(template: str, **values: object) -> Content:
     """Markup of ours with their values in it: `phrase("[b]$name[/b] is gone", name=…)`."""
     given = {name: value if isinstance(value, Content) else line(str(value)) for name, value in values.items()}
     return Content.from_markup(template, **given)
+
+
+def address(text: str) -> str:
+    """An address a terminal may be told to open; empty when it is not plainly one."""
+    return text if _ADDRESS.fullmatch(text) else ""
+
+
+def link(text: str, to: str, style: str = "") -> Content:
+    """One line that the terminal makes a link of, where it can and the address is plain."""
+    shown_text = shown(text, style)
+    return shown_text.stylize(Style(link=address(to))) if address(to) else shown_text
 
 
 def fit(text: str, width: int, right: bool = False) -> str:

@@ -91,6 +91,9 @@ class FailuresScreen(Place):
         self.bar.set_text(text)
         self.table.focus()
 
+    def errors_seen(self) -> dict[str, str]:
+        return {i.signature: cells.telling_line(i.error) for i in self.table.items_read() if i.signature and i.error}
+
     def planned(self) -> None:
         self.table.clear_marks()
 
@@ -265,7 +268,12 @@ class FailuresScreen(Place):
         self.table.toggle_mark()
 
     def action_mark_range(self) -> None:
-        self.table.mark_range()
+        if missed := self.table.mark_range():
+            self.console_app.say(
+                f"{cells.thousands(missed)} rows of the range are not kept here and are not marked: "
+                "narrow the filter and mark all matching instead",
+                severity="warning",
+            )
 
     def action_mark_screen(self) -> None:
         self.table.mark_visible()

@@ -17,13 +17,14 @@ from console.core.grouping import Group
 from console.core.groups import Groups
 from console.core.plan import Matching
 from console.core.query import Filter
+from console.core.text import ago
 from console.ui import cells, safe
 from console.ui.actions import A_GROUP, bindings_of
 from console.ui.lanes import Raised
 from console.ui.messages import GroupsReady
 from console.ui.screens.place import Place
 from console.ui.widgets.filter_bar import FilterBar
-from console.ui.widgets.group_list import GroupList
+from console.ui.widgets.group_list import JUDGED, GroupList
 from console.ui.widgets.status_line import StatusLine
 
 _LEAST_BETWEEN = 15.0
@@ -148,16 +149,7 @@ class GroupsScreen(Place):
         group = self.table.group
         page = self.desk.runbook(group.sample) if group and group.sample else None
         why = self.query_one("#why", StatusLine)
-        if group is None:
-            why.left = Content("")
-        elif page:
-            why.left = safe.phrase(
-                " [$muted]cause[/] $cause   [$muted]runbook[/] [$primary]$page[/]",
-                cause=group.signature or "none",
-                page=page,
-            )
-        else:
-            why.left = safe.phrase(" [$muted]cause[/] $cause", cause=group.signature or "no error text")
+        why.left = Content("") if group is None else self._told(group, page)
         state = self.query_one("#state", StatusLine)
         faults = [safe.phrase("[$error]✗ $fault[/]", fault=str(fault)) for fault in self._faults]
         state.left = Content.assemble(" ", Content("   ").join(faults)) if faults else Content("")
@@ -169,6 +161,18 @@ class GroupsScreen(Place):
             rows=cells.thousands(self._rows),
         )
 
+    def _told(self, group: Group, page: str | None) -> Content:
+        """What a narrow list leaves out."""
+        now = self.desk.clock.now()
+        parts = [safe.phrase("[$muted]cause[/] $cause", cause=group.signature or "no error text")]
+        if group.first is not None:
+            parts.append(safe.phrase("[$muted]first[/] $first", first=ago(now - group.first)))
+        judged = JUDGED[self._recoverable(group)].text
+        parts.append(safe.phrase("[$muted]recoverable[/] $judged", judged=judged))
+        if page:
+            parts.append(safe.phrase("[$muted]runbook[/] $page", page=safe.link(page, page, "$primary")))
+        return Content.assemble(" ", Content("   ").join(parts))
+
     def _nothing(self) -> Content:
         if self.filter.terms:
             return safe.phrase(
@@ -178,6 +182,9 @@ class GroupsScreen(Place):
         return Content.from_markup(
             "[b $success]✓ Nothing has failed.[/]\n\n[$muted]Groups appear here as soon as something does.[/]"
         )
+
+    def errors_seen(self) -> dict[str, str]:
+        return {group.signature: cells.telling_line(group.sample) for group in self.table.groups if group.signature}
 
     # -- actions -----------------------------------------------------------------------------------
 

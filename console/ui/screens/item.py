@@ -28,6 +28,7 @@ from console.ui.widgets.text_pane import Line, TextPane
 
 _SIDE_BY_SIDE = 120
 _ROW_VALUE = 4_000
+_LONG = 20_000
 
 
 class ItemScreen(Place):
@@ -89,6 +90,11 @@ class ItemScreen(Place):
     def on_resize(self) -> None:
         self._fill()
 
+    def ticked(self) -> None:
+        """The countdown; a text that is long to wrap is left as it is."""
+        if self._item.verdict.next_retry is not None and len(self._item.error or "") < _LONG:
+            self._fill()
+
     def _fill(self) -> None:
         side_by_side = self.size.width >= _SIDE_BY_SIDE
         facts, error = self.query_one("#facts", TextPane), self.query_one("#error", TextPane)
@@ -147,7 +153,7 @@ class ItemScreen(Place):
         if item.signature is not None:
             yield _pair("cause", item.signature)
         if item.error and (page := self.desk.runbook(item.error)):
-            yield _pair("runbook", page, "link")
+            yield _pair("runbook", page, "link", safe.address(page))
 
     def _timeline(self, now: datetime) -> Iterator[Line]:
         attempts = self._detail.attempts if self._detail else ()
@@ -258,8 +264,8 @@ def _set(pane: TextPane, lines: list[Line]) -> None:
         pane.lines = tuple(lines)
 
 
-def _pair(name: str, value: str, tone: str = "plain") -> Line:
-    return [Cell(f"{safe.fit(safe.line(name), 14)} ", "muted"), Cell(safe.line(value, 1_000), tone)]
+def _pair(name: str, value: str, tone: str = "plain", link: str = "") -> Line:
+    return [Cell(f"{safe.fit(safe.line(name), 14)} ", "muted"), Cell(safe.line(value, 1_000), tone, link)]
 
 
 def _attempt_lines(attempt: Attempt, now: datetime) -> Iterator[Line]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on
@@ -81,6 +82,10 @@ class Place(Reports, Screen[Any]):
 
     def narrow(self, text: str) -> None:
         """Show only what matches this filter, where the place lists items."""
+
+    def errors_seen(self) -> Mapping[str, str]:
+        """Causes that are listed here, each with an error of it."""
+        return {}
 
     def planned(self) -> None:
         """What was marked here is being carried out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -56,7 +57,12 @@ class Toggle(Checkbox):
 class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
     """Every change of budget, release or flags makes a new plan; the old one is forgotten."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "Cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "cancel", "Cancel"),
+        # Before the next key is looked at: what is typed after it is meant for the next field, also when it is slow.
+        Binding("tab", "app.focus_next", show=False, priority=True),
+        Binding("shift+tab", "app.focus_previous", show=False, priority=True),
+    ]
 
     plan: reactive[Plan | None] = reactive(None, init=False)
     problem: reactive[str] = reactive("", init=False)
@@ -96,7 +102,8 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
                 with Horizontal(classes="row"):
                     yield Toggle("fresh budget", id="fresh", compact=True)
                     yield Toggle("clear terminal", id="clear_terminal", compact=True)
-                    yield Toggle("allow unrecoverable", id="allow_unrecoverable", compact=True)
+                    yield Toggle("unrecoverable", id="allow_unrecoverable", compact=True)
+                    yield Toggle("wake task", id="wake_task", compact=True)
             with Horizontal(classes="row"):
                 yield Label("reason", classes="name")
                 hint = "required: why this is done, for whoever reads the trail"
@@ -223,13 +230,12 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
                 Cell(f"  {safe.fit(thousands(share.changes), 8, right=True)}  "),
                 Cell(safe.line(share.backend), "plain"),
             ]
-            for text, tone in self._abilities(share.backend):
-                yield [Cell(" " * 12), Cell(text, tone)]
+            yield from ([Cell(" " * 12), cell] for cell in self._abilities(share.backend))
         yield from _counted("blocked, and untouched", plan.blocked, "error")
         yield from _counted("⚠ to know", plan.warnings, "warning")
         if self._undo_of is None:
             yield from _counted("by condition", {_condition(name): n for name, n in plan.by_condition.items()}, "plain")
-            yield from _counted("by cause", plan.by_signature, "plain")
+            yield from _counted("by cause", self._causes(plan.by_signature), "plain")
         yield []
         if self._undo_of is None:
             yield [Cell("release  ", "muted"), Cell(_release_words(plan))]
@@ -241,9 +247,14 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         if self._items:
             yield []
             yield [Cell("item by item", "muted")]
-            yield from ([Cell("  "), Cell(safe.line(key))] for key in self._items)
+            yield from ([Cell("  "), Cell(safe.line(told))] for told in self._items)
             if plan.changes > len(self._items):
                 yield [Cell(f"  and {thousands(plan.changes - len(self._items))} more", "muted")]
+
+    def _causes(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """By the error itself, where the lists have seen one of them."""
+        seen = self.console_app.errors_seen()
+        return {f"{cause}  {seen.get(cause, '')}".rstrip(): count for cause, count in counts.items()}
 
     def _abilities(self, name: str) -> Iterator[Cell]:
         lanes = self.console_app.lanes
@@ -323,7 +334,18 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
 
 def _first_items(operations: Operations, plan: Plan) -> list[str]:
     batches = operations.book.rows(plan.id, 0, min(plan.changes, _ITEMS_SHOWN) - 1)
-    return [row.key for batch in batches for row in batch]
+    return [f"{row.key}  was {_image(row.before)}" for batch in batches for row in batch]
+
+
+def _image(before: str) -> str:
+    """The before-image in words: what the guard compares."""
+    try:
+        found = json.loads(before)
+    except ValueError:
+        return before
+    if isinstance(found, dict):
+        return " · ".join(f"{name} {value}" for name, value in found.items())
+    return " · ".join(map(str, found)) if isinstance(found, list) else str(found)
 
 
 def _counted(title: str, counts: Mapping[str, int], tone: str) -> Iterator[Line]:

@@ -117,7 +117,7 @@ class BackendCard(Widget, can_focus=True):
             )
         if health.oldest is not None:
             parts.append(safe.phrase("[$muted]oldest[/] $age", age=ago(now - health.oldest)))
-        elif health.recent is not None:
+        elif health.recent is not None and not sum(health.recent.counts) and not health.recent.before:
             parts.append(Content.from_markup("[$muted]no failures[/]"))
         return Content("   ").join(parts)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from textual.message import Message
 from textual.reactive import reactive
@@ -27,7 +27,20 @@ _COLUMNS = (
     Column("runbook", 7, 1),
 )
 
-_JUDGED = {None: Cell("~ unclear", "muted"), True: Cell("✓ yes", "good"), False: Cell("✗ no", "error")}
+JUDGED = {None: Cell("~ unclear", "muted"), True: Cell("✓ yes", "good"), False: Cell("✗ no", "error")}
+"""Whether a failure may succeed when it is tried again."""
+
+
+def trend(group: Group, now: datetime) -> Cell:
+    """How many in the last hour, and whether that is more or less than in the hours before."""
+    if not group.recent:
+        return Cell("↓ –", "muted")
+    hours = 1.0 if group.first is None else max((now - group.first) / timedelta(hours=1), 1.0)
+    before = (group.count - group.recent) / max(hours - 1, 1.0)
+    arrow, tone = ("↑", "warning") if group.recent > 1.5 * before else ("→", "plain")
+    if group.recent * 2 < before:
+        arrow, tone = "↓", "muted"
+    return Cell(f"{arrow} +{thousands(group.recent)}", tone)
 
 
 class GroupList(LineTable):
@@ -79,20 +92,20 @@ class GroupList(LineTable):
         group, now = self.groups[row], self._clock()
         share = group.count / max(self._all, 1)
         percent = f"{share:>4.0%}" if share >= 0.01 else " <1%"
-        recent = Cell(f"+{thousands(group.recent)}", "warning") if group.recent else Cell("–", "muted")
-        judged = _JUDGED[self._recoverable(group)]
+        judged = JUDGED[self._recoverable(group)]
         names = ", ".join(name if len(group.backends) == 1 else f"{name} {thousands(n)}" for name, n in group.backends)
         sample = telling_line(group.sample)
+        page = self._runbook(group.sample) if group.sample else None
         return (
             Cell(thousands(group.count)),
             Cell(f"{percent} {bar(share, _SHARE)}", "calm"),
-            recent,
+            trend(group, now),
             Cell("" if group.last is None else short_age(now - group.last)),
             Cell("" if group.first is None else short_age(now - group.first), "muted"),
             judged,
             Cell(safe.line(names), "muted"),
             Cell(safe.line(sample)) if group.signature else Cell("no error text", "muted"),
-            Cell("↗ page" if group.sample and self._runbook(group.sample) else "", "link"),
+            Cell("↗ page", "link", safe.address(page)) if page else Cell(""),
         )
 
     def stamp(self, row: int) -> object:

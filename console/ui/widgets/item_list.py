@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +21,7 @@ from console.ui.lanes import Lanes, Raised
 from console.ui.reports import Reports
 from console.ui.rows import Departed, Gap, Row, key_of, sign, stand_in
 from console.ui.widgets.line_table import GAP, KEPT_LINES, LineTable
+from console.ui.widgets.marking import Marking
 
 _COLUMNS = tuple(column for column, _ in ITEM_COLUMNS)
 _RENDER = tuple(render for _, render in ITEM_COLUMNS)
@@ -35,14 +36,12 @@ class Question:
     sort: Sort
 
 
-class ItemList(Reports, LineTable):
+class ItemList(Reports, Marking):
     """A virtual list. The parent sets `question` and `estimate`; reading, marks and the cursor are its own."""
 
     question: reactive[Question | None] = reactive(None, init=False, repaint=False, always_update=True)
     estimate: reactive[int | None] = reactive(None, init=False, repaint=False)
     """How many rows there will be, as far as somebody has counted."""
-    everything: reactive[bool] = reactive(False, init=False)
-    """All that match are marked, also those that are not read yet."""
 
     class Moved(Message):
         """Another item is under the cursor, or the same one has changed."""
@@ -58,9 +57,6 @@ class ItemList(Reports, LineTable):
         def __init__(self, item: Item) -> None:
             super().__init__()
             self.item = item
-
-    class MarksChanged(Message):
-        """Something was marked or is no longer."""
 
     class Loaded(Message):
         """Rows have arrived."""
@@ -83,16 +79,16 @@ class ItemList(Reports, LineTable):
         super().__init__(_COLUMNS, id=id)
         self.lanes = lanes
         self.clock = clock
-        self.marks: dict[ItemKey, None] = {}
         self.from_end = False
         self._feed: Feed | None = None
         self._stop = Raised()
         self._generation = 0
         self._cursor_key: ItemKey | None = None
-        self._range_from: int | None = None
         self._ticked: dict[int, tuple[str, ...]] = {}
         """What the countdowns of a row were last seen to say."""
         self._reading = False
+        self._again = False
+        """Somebody wanted it read again while it was being read."""
         self._announced: tuple[Item | None, int] | None = None
 
     def on_mount(self) -> None:
@@ -123,6 +119,11 @@ class ItemList(Reports, LineTable):
                 return item
             case _:
                 return None
+
+    def items_read(self) -> Iterator[Item]:
+        """Those that are kept."""
+        rows = self._feed.loaded() if self._feed is not None else ()
+        return (row for _, row in rows if isinstance(row, Item))
 
     @property
     def item(self) -> Item | None:
@@ -193,7 +194,7 @@ class ItemList(Reports, LineTable):
         )
         self._feed = Feed(source)
         self._ticked.clear()
-        self._reading = False
+        self._reading = self._again = False
         self.resized()
         self.refresh()
         self.read_wanted()
@@ -231,10 +232,14 @@ class ItemList(Reports, LineTable):
         finally:
             if generation == self._generation:
                 self._reading = False
+                if self._again:
+                    self._again = False
+                    self.call_later(self.reload)
 
     def reload(self) -> None:
         """Read again what is on the screen; the cursor stays on its item, marks stay."""
         if self._feed is None or self._reading:
+            self._again = self._reading
             return
         self._reading = True
         self.start(partial(self._read_again, self._generation), "feed")
@@ -356,52 +361,6 @@ class ItemList(Reports, LineTable):
             self._begin(self.question, from_end=True)
         self.cursor = self.total() - 1
         self.scroll_to(y=self.total(), animate=False, force=True)
-
-    # -- marks -----------------------------------------------------------------------------------
-
-    def _marked(self) -> None:
-        self.refresh()
-        self.post_message(self.MarksChanged())
-
-    def watch_everything(self) -> None:
-        self._marked()
-
-    def toggle_mark(self) -> None:
-        """Mark or unmark the item under the cursor, and go to the next."""
-        item = self.item
-        if item is None:
-            return
-        if self.everything:
-            self.everything = False
-        if item.key in self.marks:
-            del self.marks[item.key]
-        else:
-            self.marks[item.key] = None
-        self._range_from = self.cursor
-        self._marked()
-        self.cursor += 1
-
-    def mark_range(self) -> None:
-        """Mark from where the last mark was set to the cursor, as far as those rows are read."""
-        start = self.cursor if self._range_from is None else self._range_from
-        for row in range(min(start, self.cursor), max(start, self.cursor) + 1):
-            if (item := self.item_at(row)) is not None:
-                self.marks[item.key] = None
-        self._marked()
-
-    def mark_visible(self) -> None:
-        for row in self.rows_on_screen():
-            if (item := self.item_at(row)) is not None:
-                self.marks[item.key] = None
-        self._marked()
-
-    def clear_marks(self) -> None:
-        self.marks.clear()
-        self._range_from = None
-        if self.everything:
-            self.everything = False
-        else:
-            self._marked()
 
     def heading_clicked(self, x: int) -> None:
         index = self.column_at(x)

@@ -220,10 +220,11 @@ class LineTable(ScrollView, can_focus=True):
             segments.append(Segment(safe.fit(cells.text, width - used), self.tone(cells.tone, on_cursor)))
             return Strip(segments, width)
         for index, size in self.widths():
-            text, tone = cells[index]
+            text, tone, link = cells[index]
             shown = safe.fit(text, size, self.columns[index].right)
-            if tone == "link":
-                segments += (Segment(shown, self.tone(tone, on_cursor)), Segment(gap, blank))
+            if link:
+                style = self.tone(tone, on_cursor) + Style(link=link)
+                segments += (Segment(shown.rstrip(), style), Segment(" " * (size - len(shown.rstrip())) + gap, blank))
             else:
                 segments.append(Segment(shown + gap, self.tone(tone, on_cursor)))
             used += size + GAP

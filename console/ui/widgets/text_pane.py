@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
+from rich.style import Style
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.reactive import reactive
@@ -29,10 +30,10 @@ def wrapped(line: Line, width: int) -> list[list[Cell]]:
     indent = sum(cell_len(head.text) for head in heads)
     if indent > width // 2:
         indent = 0
-        heads, body = [], Cell("".join(piece.text for piece in line), body.tone)
+        heads, body = [], Cell("".join(piece.text for piece in line), body.tone, body.link)
     pieces = _chopped(body.text, max(width - indent, 8))
-    first = [*heads, Cell(pieces[0], body.tone)]
-    return [first, *([Cell(" " * indent), Cell(piece, body.tone)] for piece in pieces[1:])]
+    first = [*heads, Cell(pieces[0], body.tone, body.link)]
+    return [first, *([Cell(" " * indent), Cell(piece, body.tone, body.link)] for piece in pieces[1:])]
 
 
 def _chopped(text: str, width: int) -> list[str]:
@@ -118,6 +119,8 @@ class TextPane(ScrollView, can_focus=True):
 
     def _segments(self, cell: Cell) -> Iterable[Segment]:
         style = self.get_component_rich_style(f"tone--{cell.tone}")
+        if cell.link:
+            style += Style(link=cell.link)
         low = ascii_lower(self.needle)
         if not low:
             yield Segment(cell.text, style)

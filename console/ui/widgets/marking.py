@@ -1,0 +1,83 @@
+"""Marks on a list of items: by key, so that they stay on their items whatever the list does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.message import Message
+from textual.reactive import reactive
+
+from console.core.item import Item, ItemKey
+from console.ui.cells import Column
+from console.ui.widgets.line_table import LineTable
+
+
+class Marking(LineTable):
+    """A list whose items can be marked: one, a range, those on the screen, or all that match."""
+
+    everything: reactive[bool] = reactive(False, init=False)
+    """All that match are marked, also those that are not read yet."""
+
+    class MarksChanged(Message):
+        """Something was marked or is no longer."""
+
+    def __init__(self, columns: Sequence[Column], *, id: str | None = None) -> None:
+        super().__init__(columns, id=id)
+        self.marks: dict[ItemKey, None] = {}
+        self._range_from: int | None = None
+
+    # What a subclass says.
+
+    def item_at(self, row: int) -> Item | None:
+        """The item in a row, if there is one and it is read."""
+        raise NotImplementedError
+
+    def rows_on_screen(self) -> range:
+        raise NotImplementedError
+
+    # Marking.
+
+    def _marked(self) -> None:
+        self.refresh()
+        self.post_message(self.MarksChanged())
+
+    def watch_everything(self) -> None:
+        self._marked()
+
+    def toggle_mark(self) -> None:
+        """Mark or unmark the item under the cursor, and go to the next."""
+        item = self.item_at(self.cursor)
+        if item is None:
+            return
+        if self.everything:
+            self.everything = False
+        if item.key in self.marks:
+            del self.marks[item.key]
+        else:
+            self.marks[item.key] = None
+        self._range_from = self.cursor
+        self._marked()
+        self.cursor += 1
+
+    def _mark(self, rows: range) -> int:
+        """How many of the rows could not be marked, because they are not read, or not any more."""
+        found = [item.key for row in rows if (item := self.item_at(row)) is not None]
+        self.marks.update(dict.fromkeys(found))
+        self._marked()
+        return len(rows) - len(found)
+
+    def mark_range(self) -> int:
+        """Mark from where the last mark was set to the cursor; how many of these rows are not there to be marked."""
+        start = self.cursor if self._range_from is None else self._range_from
+        return self._mark(range(min(start, self.cursor), max(start, self.cursor) + 1))
+
+    def mark_visible(self) -> None:
+        self._mark(self.rows_on_screen())
+
+    def clear_marks(self) -> None:
+        self.marks.clear()
+        self._range_from = None
+        if self.everything:
+            self.everything = False
+        else:
+            self._marked()
