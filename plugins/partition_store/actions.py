@@ -5,6 +5,7 @@ Nothing here changes `current_run_id`, `record_count`, `schema_version`, `attemp
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from datetime import datetime
 
@@ -14,31 +15,35 @@ from console.core.item import Condition, ItemKey, Verdict
 from console.core.policy import RetryPolicy, judge
 from console.core.signature import signature_of
 from console.sql.times import IsoText
-from plugins.partition_store.rows import BY_TEXT, MARKED, OVERRULED, Native, PartitionRows
-from plugins.partition_store.sink import Partition, RawSink, run_ids
-
-ABILITIES = Abilities(
-    actions=frozenset(Action),
-    budgets=frozenset({Budget.KEEP}),
-    undo=UndoKind.EXACT,
-    stores_due_time=False,
-    guard=("status", "attempt_count", "updated_at", "current_run_id"),
-)
+from console.sql.values import whole_number
+from plugins.partition_store.rows import BY_TEXT, MARKED, OVERRULED, Native, PartitionRows, stored
+from plugins.partition_store.sink import OutsideSink, Partition, RawSink, run_ids
 
 _NO_RUN = "the raw sink shows no run of it; backfill it instead"
 _FRESH = "attempt_count never goes back: budget fresh is refused here, use keep"
 _OUTSTANDING = "a requeue is outstanding: it was handed back and not picked up yet"
+_EARLY = "is retried before its recommended backoff is over; --back-off waits for it"
+_STARVING = "its validator is not this console's: release backfills over time, so that fresh data is not starved"
+
+
+def abilities(*, ours: bool) -> Abilities:
+    """Only our own validator reads `next_run_at`; for any other the override paces itself."""
+    return Abilities(
+        actions=frozenset(Action),
+        budgets=frozenset({Budget.KEEP}),
+        undo=UndoKind.EXACT,
+        stores_due_time=ours,
+        guard=("status", "attempt_count", "updated_at", "current_run_id"),
+        flags=frozenset({Flag.CLEAR_TERMINAL, *([Flag.BACK_OFF] if ours else [])}),
+    )
 
 
 class Rails:
     """Why an action is blocked, and what it makes of an image otherwise."""
 
-    def __init__(
-        self, backend: str, policy: RetryPolicy, time: IsoText, rows: PartitionRows, sink: RawSink, *, ours: bool
-    ) -> None:
+    def __init__(self, backend: str, policy: RetryPolicy, rows: PartitionRows, sink: RawSink, *, ours: bool) -> None:
         self._backend = backend
         self._policy = policy
-        self._time = time
         self._rows = rows
         self._sink = sink
         self._ours = ours
@@ -51,13 +56,24 @@ class Rails:
         if row.image is None:
             reason = "holds a value by which a write could not be guarded"
             return Draft(key, "", "null", verdict.condition, signature, reason)
-        blocked = self._blocked(row, verdict, order, sink)
-        return Draft(key, "", image_text(row.image), verdict.condition, signature, blocked)
+        blocked = self._blocked(row, verdict, order, now, sink)
+        warning = None if blocked else self._warning(row.image, order, now)
+        return Draft(key, "", image_text(row.image), verdict.condition, signature, blocked, warning)
+
+    def _warning(self, image: Image, order: Order, now: datetime) -> str | None:
+        if order.action is Action.BACKFILL and not self._ours:
+            return _STARVING
+        if order.action is not Action.REQUEUE or not self._ours or Flag.BACK_OFF in order.flags:
+            return None
+        recommended = self._recommended(image)
+        return _EARLY if recommended is not None and now < recommended[0] else None
 
     def look(self) -> SinkLook:
         return SinkLook(self._sink)
 
-    def _blocked(self, row: Native, verdict: Verdict, order: Order, sink: SinkLook) -> str | None:
+    def _blocked(self, row: Native, verdict: Verdict, order: Order, now: datetime, sink: SinkLook) -> str | None:
+        if order.budget is Budget.FRESH:
+            return _FRESH
         if invalid := row.partition.invalid:
             return f"is invalid: {invalid}"
         rails: dict[Action, Callable[[], str | None]] = {
@@ -67,13 +83,11 @@ class Rails:
             Action.CLEAR_TERMINAL: lambda: _clear(row, verdict),
             Action.PAUSE: lambda: _pause(row, verdict),
             Action.UNPAUSE: lambda: None if row.paused else "is not paused",
-            Action.BACKFILL: lambda: "already has a row, which keeps its status" if row.explicit else None,
+            Action.BACKFILL: lambda: _backfill(row, now),
         }
         return rails[order.action]()
 
     def _retry(self, row: Native, verdict: Verdict, order: Order) -> str | None:
-        if order.budget is Budget.FRESH:
-            return _FRESH
         match verdict.condition:
             case Condition.WAITING:
                 return "has not failed: it waits for its first run" if row.explicit else "has no row; backfill it"
@@ -98,15 +112,19 @@ class Rails:
             return "is paused; unpause it first"
         return "a reprocessing is outstanding already" if row.request == "reprocess" else None
 
-    def after(self, change: Change, order: Order, at: datetime) -> Image:
+    # -- images ----------------------------------------------------------------------------------
+
+    def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
         status, attempts, updated, run, terminal, paused, next_run, request = change.before
-        when = self._time.encode(at)
+        when = stored(at)
         match order.action:
             case Action.REQUEUE:
                 cleared = OVERRULED if terminal in (MARKED, BY_TEXT) else terminal
-                return ("pending", attempts, when, run, cleared, paused, next_run, request)
+                later = self._later(change, order, at, due)
+                return ("pending", attempts, when, run, cleared, paused, later, request)
             case Action.REPROCESS:
-                return (status, attempts, updated, run, terminal, paused, next_run, "reprocess")
+                later = self._later(change, order, at, due)
+                return (status, attempts, updated, run, terminal, paused, later, "reprocess")
             case Action.MARK_TERMINAL:
                 return (status, attempts, updated, run, MARKED, paused, next_run, request)
             case Action.CLEAR_TERMINAL:
@@ -116,9 +134,41 @@ class Rails:
             case Action.UNPAUSE:
                 return (status, attempts, updated, run, terminal, None, next_run, request)
             case Action.BACKFILL:
-                return ("pending", 0, when, None, terminal, paused, next_run, "backfill")
+                return ("pending", 0, when, None, terminal, paused, self._later(change, order, at, due), "backfill")
             case Action.UNDO:
                 return change.after
+
+    def _later(self, change: Change, order: Order, at: datetime, due: datetime) -> str | None:
+        """When our validator may take it; nothing where that is at once."""
+        waits = self._ours and Flag.BACK_OFF in order.flags
+        if waits and (recommended := self._recommended(change.before)) is not None:
+            earliest, latest = recommended
+            due = max(due, earliest + (latest - earliest) * _share(change))
+        return str(stored(due)) if due > at else None
+
+    def _recommended(self, image: Image) -> tuple[datetime, datetime] | None:
+        """Between when and when the policy would retry a failure: the last attempt and the backoff with its jitter."""
+        last = _ATTEMPTED.decode(image[2])
+        delay = self._policy.delay_after(whole_number(image[1]))
+        try:
+            return None if last is None or delay is None else (last + delay[0], last + delay[1])
+        except OverflowError:
+            return None
+
+
+_ATTEMPTED = IsoText()
+
+
+def _share(change: Change) -> float:
+    """Where in the jitter's bounds this attempt falls: always the same, so that it can be computed again."""
+    seed = f"{change.keys[0]}:{change.before[1]}:{change.before[2]}"
+    return int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=6).digest()) / (1 << 48)
+
+
+def _backfill(row: Native, now: datetime) -> str | None:
+    if row.explicit:
+        return "already has a row, which keeps its status"
+    return "its logical_date has not come yet" if row.partition.logical_date > now.date().isoformat() else None
 
 
 def _mark(row: Native) -> str | None:
@@ -138,6 +188,8 @@ def _clear(row: Native, verdict: Verdict) -> str | None:
 
 
 def _pause(row: Native, verdict: Verdict) -> str | None:
+    if not row.explicit:
+        return "has no row, so there is nothing to pause"
     if row.paused:
         return "is paused already"
     if verdict.condition is Condition.DONE and row.request != "reprocess":
@@ -156,6 +208,8 @@ class SinkLook:
         if self._lost is None:
             try:
                 return None if run_ids(self._sink, partition) else _NO_RUN
+            except OutsideSink as outside:
+                return f"is invalid: {outside.detail}"
             except Unreachable as fault:
                 self._lost = f"the raw sink cannot be reached: {fault.detail.removeprefix('the raw sink: ')}"
         return self._lost

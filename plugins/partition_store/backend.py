@@ -1,10 +1,10 @@
-"""The contract over a partition store: state in SQLite, raw runs on disk or in S3."""
+"""The contract over a partition store: state in SQLite or PostgreSQL, raw runs on disk or in S3."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -19,9 +19,9 @@ from console.core.backend import (
     Outcome,
     Severity,
 )
-from console.core.faults import ConfigFault, NoSuchItem, ReadOnlyRefused, Unreachable
+from console.core.faults import NoSuchItem, ReadOnlyRefused, Unreachable
 from console.core.item import Attempt, Detail, ItemKey
-from console.core.policy import FixedDelays, PolicyOverride, RetryPolicy, schedule_ahead
+from console.core.policy import Exponential, PolicyOverride, RetryPolicy, schedule_ahead
 from console.core.ports import Clock, Stop
 from console.core.query import Filter, Sort
 from console.core.text import DETAIL_LIMIT
@@ -30,17 +30,22 @@ from console.sql.checks import privilege_findings
 from console.sql.layout import Layout
 from console.sql.opening import open_database
 from console.sql.reader import Reader
-from console.sql.sqlite import SqliteDatabase
-from console.sql.times import IsoText
 from console.sql.values import text
 from plugins.partition_store import schema
-from plugins.partition_store.actions import ABILITIES, Rails
-from plugins.partition_store.rows import Native, PartitionRows
-from plugins.partition_store.sink import Partition, RawSink, open_sink, runs
-from plugins.partition_store.writing import SAME_KEY, Desk, control_row
+from plugins.partition_store.actions import Rails, abilities
+from plugins.partition_store.rows import Native, PartitionRows, stored
+from plugins.partition_store.sink import OutsideSink, Partition, RawSink, open_sink, runs
+from plugins.partition_store.tables import SAME_KEY, Joined, Marks, Tables
+from plugins.partition_store.writing import Desk
 
-POLICY = RetryPolicy(backoff=FixedDelays((timedelta(minutes=5), timedelta(minutes=30), timedelta(hours=2))))
-"""The seed's recommended backoff; how many attempts and how old is the operator's to say."""
+if TYPE_CHECKING:
+    from console.sql.postgres import PostgresDatabase
+    from console.sql.sqlite import SqliteDatabase
+
+POLICY = RetryPolicy(
+    backoff=Exponential(timedelta(minutes=5), multiplier=6.0, cap=timedelta(hours=2), jitter=0.2)
+)
+"""The recommended backoff, 5 min, 30 min, then 2 h; how many attempts and how old is the operator's to say."""
 
 
 class Range(BaseModel):
@@ -66,6 +71,8 @@ class Options(BaseModel):
 
     url: str
     raw_sink: str
+    control_url: str | None = None
+    """Another database for the console's own table; by default it is beside the state."""
     range: Range | None = None
     validator: bool = False
     """The validator is `retriage run` on this backend, so a request in the control table is picked up."""
@@ -78,59 +85,60 @@ class PartitionStore(SqlBackend):
     """A partition store that belongs to someone else."""
 
     options = Options
-    abilities = ABILITIES
 
     @classmethod
     def open(
         cls, name: str, options: Options, policy: PolicyOverride, *, read_only: bool, deadline: timedelta
     ) -> PartitionStore:
-        time = IsoText()
-        database = open_database(options.url, read_only=read_only, deadline=deadline, functions=time.functions)
-        if not isinstance(database, SqliteDatabase):
-            raise ConfigFault("the state of partitions is read from SQLite", where=name, fix="Write sqlite:///PATH.")
+        marks = Marks()
+
+        def database(url: str) -> SqliteDatabase | PostgresDatabase:
+            return open_database(url, read_only=read_only, deadline=deadline, functions=marks.functions)
+
+        state = database(options.url)
+        control = None if options.control_url in (None, options.url) else database(options.control_url)
+        apart = control is not None and control.place != state.place
         sink = open_sink(options.raw_sink, deadline, options.s3)
-        return cls(name, options, policy.over(POLICY), database, sink, time, read_only=read_only)
+        tables = Tables(state, control if apart else None, marks)
+        return cls(name, options, policy.over(POLICY), tables, sink, read_only=read_only)
 
     def __init__(
-        self,
-        name: str,
-        options: Options,
-        policy: RetryPolicy,
-        database: SqliteDatabase,
-        sink: RawSink,
-        time: IsoText,
-        *,
-        read_only: bool,
+        self, name: str, options: Options, policy: RetryPolicy, tables: Tables, sink: RawSink, *, read_only: bool
     ) -> None:
-        super().__init__(name, "partition_store", f"{database.place} (raw: {sink.place})", database, policy)
+        database = Joined(tables) if tables.apart else tables.state
+        place = f"{tables.state.place} (raw: {sink.place})"
+        super().__init__(name, "partition_store", place, database, policy)
         self.handler = options.handler
-        self.database = database
+        self.abilities = abilities(ours=options.validator)
+        self.tables = tables
         self.sink = sink
-        self.time = time
         self._expected = None if options.range is None else (options.range.start, options.range.end)
         self._read_only = read_only
-        self._rows = PartitionRows(name, policy, time)
-        self._rails = Rails(name, policy, time, self._rows, sink, ours=options.validator)
-        self._desk = Desk(database, time)
-        self._sees_control = False
+        self._rows = PartitionRows(name, policy, tables.time)
+        self._rails = Rails(name, policy, self._rows, sink, ours=options.validator)
+        self._desk = Desk(tables, str(policy.backoff or ""))
+        self._joins = schema.Joins.NOWHERE
 
     @property
     def _reader(self) -> Reader:
         """Read anew once the control table is there, whoever created it."""
-        if not self._sees_control and self._attached is not None and self._desk.has_control():
+        if self._joins is schema.Joins.NOWHERE and self._attached is not None and self.tables.has_control():
             self._attached = None
         return super()._reader
 
     def _layout(self) -> Layout:
-        require_columns(self.database, schema.TABLE, schema.STATE)
-        self._sees_control = self._desk.has_control()
+        require_columns(self.tables.state, schema.TABLE, schema.STATE)
+        if not self.tables.has_control():
+            self._joins = schema.Joins.NOWHERE
+        else:
+            self._joins = schema.Joins.APART if self.tables.apart else schema.Joins.BESIDE
         return schema.layout(
             self.name,
-            self.database,
+            self.tables.state,
             self.policy,
-            self.time,
+            self.tables.time,
             self._rows,
-            has_control=self._sees_control,
+            joins=self._joins,
             expected=self._expected,
         )
 
@@ -148,10 +156,16 @@ class PartitionStore(SqlBackend):
                     "Set policy.max_attempts.",
                 )
             )
-        found += privilege_findings(self.database, [schema.TABLE])
+        found.append(self._control_finding())
+        found += privilege_findings(self.tables.state, [schema.TABLE])
         found.append(Finding(Severity.OK, "guard", "strong: attempt_count and updated_at change on every attempt"))
-        found.append(clock_finding(self.database, clock))
+        found.append(clock_finding(self.tables.state, clock))
         return found
+
+    def _control_finding(self) -> Finding:
+        where = f"{schema.CONTROL} in {self.tables.control.place}"
+        there = "is there" if self.tables.has_control() else "is created by the first action that needs it"
+        return Finding(Severity.OK, "control table", f"{where} {there}")
 
     def _sink_finding(self) -> Finding:
         try:
@@ -176,7 +190,7 @@ class PartitionStore(SqlBackend):
         shown = [(name, _shown(value)) for name, value in state.items()]
         shown += [
             (f"control.{name}", _shown(value))
-            for name, value in control_row(self.database, native.partition).items()
+            for name, value in self.tables.control_row(native.partition).items()
             if name not in schema.KEY
         ]
         attempts = (
@@ -192,10 +206,8 @@ class PartitionStore(SqlBackend):
         )
 
     def _state(self, partition: Partition) -> dict[str, Any]:
-        rows = self.database.fetch(
-            f"SELECT {', '.join(schema.STATE)} FROM {schema.TABLE} WHERE {SAME_KEY}",  # noqa: S608  names are ours
-            partition,
-        )
+        sql = f"SELECT {', '.join(schema.STATE)} FROM {schema.TABLE} WHERE {SAME_KEY}"  # noqa: S608  names are ours
+        rows = self.tables.fetch(sql, partition)
         return dict(zip(schema.STATE, rows[0], strict=True)) if rows else {}
 
     def _runs(self, native: Native) -> Iterator[tuple[str, str]]:
@@ -203,6 +215,9 @@ class PartitionStore(SqlBackend):
         current = native.current_run_id
         try:
             found = runs(self.sink, native.partition)
+        except OutsideSink as outside:
+            yield "invalid", outside.detail
+            return
         except Unreachable as fault:
             yield "raw sink", fault.detail
             return
@@ -233,14 +248,14 @@ class PartitionStore(SqlBackend):
                     found.setdefault(partition, _absent(partition))
         yield [self._rails.draft(native, order, now, look) for native in found.values()]
 
-    def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:  # noqa: ARG002
-        return self._rails.after(change, order, at)
+    def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
+        return self._rails.after(change, order, at, due)
 
     def swap(self, changes: Sequence[Change], order: Order, authority: Authority) -> Sequence[Outcome]:  # noqa: ARG002
         return self._desk.swap(changes, authority, self.now())
 
     def images(self, changes: Sequence[Change]) -> Sequence[Image | None]:
-        return self._desk.images([Partition(*change.keys[0].parts) for change in changes])
+        return self._desk.images(changes, read_only=self._read_only)
 
     # -- the validator -----------------------------------------------------------------------------
 
@@ -250,7 +265,7 @@ class PartitionStore(SqlBackend):
         if self._read_only:
             raise ReadOnlyRefused(where=self.place)
         self._layout()
-        return Validator(self.database, self.sink, clock, handler).work(stop, log)
+        return Validator(self.tables, self.sink, clock, handler).work(stop, log)
 
 
 def _absent(partition: Partition) -> Native:
@@ -259,4 +274,4 @@ def _absent(partition: Partition) -> Native:
 
 
 def _shown(value: Any) -> str | None:
-    return None if value is None else text(value)[:DETAIL_LIMIT]
+    return None if value is None else text(stored(value))[:DETAIL_LIMIT]

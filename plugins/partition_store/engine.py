@@ -15,15 +15,15 @@ from console.core.ports import Clock, Stop
 from console.core.text import neutralise
 from console.sql.database import Row
 from console.sql.sqlite import SqliteDatabase
-from console.sql.times import IsoText
 from console.sql.values import text
-from plugins.partition_store.schema import CONTROL, KEY, TABLE
+from plugins.partition_store.rows import stored
+from plugins.partition_store.schema import CONTROL, KEY, TABLE, given_control
 from plugins.partition_store.sink import METADATA, PAYLOAD, Partition, RawSink, parse_metadata, run_ids
-from plugins.partition_store.writing import SAME_KEY
+from plugins.partition_store.tables import SAME_KEY, Tables
 
 Handler = Callable[[Partition, dict[str, Any]], object]
 _IDLE = 0.5
-_GUARD = f"{SAME_KEY} AND status IS ? AND attempt_count IS ? AND updated_at IS ?"
+_AT_ONCE, _FEW = 500, 20
 
 
 class Rejected(Exception):
@@ -42,7 +42,7 @@ class Taken(NamedTuple):
     partition: Partition
     status: str
     attempts: int | None
-    updated_at: str | None
+    updated_at: Any
     current_run_id: str | None
 
 
@@ -53,12 +53,11 @@ def accept(_partition: Partition, _metadata: dict[str, Any]) -> None:
 class Validator:
     """Validates the newest run of each pending partition, and of each success that is to be reprocessed."""
 
-    def __init__(self, database: SqliteDatabase, sink: RawSink, clock: Clock, handler: Handler = accept) -> None:
-        self._database = database
+    def __init__(self, tables: Tables, sink: RawSink, clock: Clock, handler: Handler = accept) -> None:
+        self._tables = tables
         self._sink = sink
         self._clock = clock
         self._handler = handler
-        self._time = IsoText()
 
     def work(self, stop: Stop, log: Callable[[str], None]) -> int:
         attempts = 0
@@ -70,9 +69,10 @@ class Validator:
         return attempts
 
     def cycle(self, log: Callable[[str], None], stop: Stop) -> int:
-        """Everything that is due now, once; how many attempts that made."""
+        """What is due now, once; how many attempts that made. Backfills wait until nothing fresh is due, and
+        then only a few are taken before the next look, so that they never starve fresh data."""
         made = 0
-        for taken in [*self._due(), *self._requested()]:
+        for taken in [*self.due(), *self.requested()] or self.due(backfills=True):
             if stop.requested:
                 break
             try:
@@ -81,30 +81,46 @@ class Validator:
                 log(f"{'/'.join(taken.partition)} not tried: {fault.detail}")
         return made
 
-    def _due(self) -> list[Taken]:
-        """Pending ones, fresh data before backfills, newest day first; neither paused nor before their time."""
-        now = self._time.encode(self._clock.now())
-        if not self._database.columns(CONTROL):
-            return self._chosen("", "p.status = 'pending'", "", ())
-        join = f" LEFT JOIN {CONTROL} c ON {' AND '.join(f'c.{name} = p.{name}' for name in KEY)}"
-        where = "p.status = 'pending' AND c.paused IS NULL AND (c.next_run_at IS NULL OR c.next_run_at <= ?)"
-        return self._chosen(join, where, "coalesce(c.request, '') = 'backfill', ", (now,))
+    def due(self, *, backfills: bool = False) -> list[Taken]:
+        """Pending ones, newest day first; neither paused nor before their time."""
+        if not self._tables.has_control():
+            return [] if backfills else self._chosen("", "p.status = 'pending'", (), _AT_ONCE)
+        control, given = self._control()
+        where = (
+            "p.status = 'pending' AND c.paused IS NULL AND (c.next_run_at IS NULL OR c.next_run_at <= ?)"
+            f" AND coalesce(c.request, '') {'=' if backfills else '<>'} 'backfill'"
+        )
+        now = self._tables.time.encode(self._clock.now())
+        return self._chosen(f" LEFT JOIN {control}", where, (*given, now), _FEW if backfills else _AT_ONCE)
 
-    def _requested(self) -> list[Taken]:
-        if not self._database.columns(CONTROL):
+    def requested(self) -> list[Taken]:
+        """Successes that are to be reprocessed."""
+        if not self._tables.has_control():
             return []
-        join = f" JOIN {CONTROL} c ON {' AND '.join(f'c.{name} = p.{name}' for name in KEY)}"
-        where = "p.status = 'success' AND c.request = 'reprocess' AND c.paused IS NULL"
-        return self._chosen(join, where, "", ())
+        control, given = self._control()
+        where = (
+            "p.status = 'success' AND c.request = 'reprocess' AND c.paused IS NULL"
+            " AND (c.next_run_at IS NULL OR c.next_run_at <= ?)"
+        )
+        now = self._tables.time.encode(self._clock.now())
+        return self._chosen(f" JOIN {control}", where, (*given, now), _AT_ONCE)
 
-    def _chosen(self, join: str, where: str, first: str, parameters: Row) -> list[Taken]:
+    def _control(self) -> tuple[str, Row]:
+        same = " AND ".join(f"c.{name} = p.{name}" for name in KEY)
+        if not self._tables.apart:
+            return f"{CONTROL} c ON {same}", ()
+        sqlite = isinstance(self._tables.state, SqliteDatabase)
+        given = self._tables.look()
+        return f"({given_control('?', sqlite=sqlite)}) c ON {same}", () if sqlite else (given,)
+
+    def _chosen(self, join: str, where: str, parameters: Row, limit: int) -> list[Taken]:
         columns = ", ".join(f"p.{name}" for name in (*KEY, "status", "attempt_count", "updated_at", "current_run_id"))
-        rows = self._database.fetch(
+        rows = self._tables.fetch(
             f"SELECT {columns} FROM {TABLE} p{join} WHERE {where}"  # noqa: S608  names are ours
-            f" ORDER BY {first}p.logical_date DESC LIMIT 500",
+            f" ORDER BY p.logical_date DESC LIMIT {limit}",
             parameters,
         )
-        return [Taken(Partition(*(text(part) for part in row[:4])), *row[4:]) for row in rows]
+        return [Taken(Partition(*(text(stored(part)) for part in row[:4])), *row[4:]) for row in rows]
 
     # -- one attempt -----------------------------------------------------------------------------
 
@@ -161,30 +177,39 @@ class Validator:
     def _failed(self, taken: Taken, error: str) -> bool:
         if taken.status == "success":
             return self._conclude(taken, "", (), error)
-        return self._conclude(taken, "status = 'failed', error_message = ?", (error,))
+        return self._conclude(taken, "status = 'failed', error_message = ?", (error,), keeps="backfill")
 
-    def _conclude(self, taken: Taken, sets: str, values: Row, request_error: str | None = None) -> bool:
-        now = self._time.encode(self._clock.now())
+    def _conclude(
+        self, taken: Taken, sets: str, values: Row, request_error: str | None = None, keeps: str = ""
+    ) -> bool:
+        """One guarded UPDATE decides and counts; the request it fulfils goes with it. A backfill that failed
+        stays one, so that handing it back does not put it before fresh data."""
+        tables = self._tables
+        now = tables.time.encode(self._clock.now())
         assigned = f"attempt_count = coalesce(attempt_count, 0) + 1, updated_at = ?{', ' if sets else ''}{sets}"
-        has_control = bool(self._database.columns(CONTROL))
-        guard = (*taken.partition, taken.status, taken.attempts, taken.updated_at)
+        has_control = tables.has_control()
+        same = "IS" if isinstance(tables.state, SqliteDatabase) else "IS NOT DISTINCT FROM"
+        decided = tables.spelled(
+            tables.state,
+            f"UPDATE {TABLE} SET {assigned} WHERE {SAME_KEY} AND status = ? AND attempt_count {same} ?"  # noqa: S608
+            f" AND updated_at {same} ? RETURNING 1",
+        )
+        fulfilled = tables.spelled(
+            tables.control,
+            f"UPDATE {CONTROL} SET request = CASE WHEN request = ? THEN request END, request_error = ?,"  # noqa: S608
+            f" next_run_at = NULL, backoff_strategy = NULL WHERE {SAME_KEY}",
+        )
         for _ in range(60):
             try:
-                with self._database.writing() as writer:
-                    won = writer.execute(
-                        f"UPDATE {TABLE} SET {assigned} WHERE {_GUARD} RETURNING 1",  # noqa: S608  names are ours
-                        (now, *values, *guard),
-                    )
+                with tables.writing() as (state, control):
+                    guard = (*taken.partition, taken.status, taken.attempts, taken.updated_at)
+                    won = state.execute(decided, (now, *values, *guard))
                     if won and has_control:
-                        writer.execute(
-                            f"UPDATE {CONTROL} SET request = NULL, request_error = ?, next_run_at = NULL"  # noqa: S608
-                            f" WHERE {SAME_KEY}",
-                            (request_error, *taken.partition),
-                        )
+                        control.execute(fulfilled, (keeps, request_error, *taken.partition))
                     return bool(won)
             except BackendBusy:
                 continue
-        raise BackendBusy("no turn to write for minutes", where=self._database.place)
+        raise BackendBusy("no turn to write for minutes", where=tables.state.place)
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ A paused partition keeps its condition; it says that it is paused and will not r
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
 from console.core.backend import Image
@@ -26,7 +26,7 @@ from console.core.item import Item, ItemKey
 from console.core.policy import Facts, Phase, RetryPolicy, judge
 from console.core.text import ascii_lower, neutralise
 from console.sql.database import Row
-from console.sql.times import IsoText
+from console.sql.times import Aware, IsoText
 from console.sql.values import storable, text, whole_number
 from plugins.partition_store.sink import Partition
 
@@ -46,6 +46,13 @@ IMAGE = (
 )
 """Of the row: what guards a write. Of the control table: what the actions assign."""
 STATE_PART = 4
+
+
+def stored(value: Any) -> Any:
+    """A stored value as an image keeps it: times as text in UTC, whatever zone the session is in."""
+    if isinstance(value, datetime):
+        return (value.astimezone(UTC) if value.tzinfo else value).isoformat()
+    return value.isoformat() if isinstance(value, date) else value
 
 
 class Native(NamedTuple):
@@ -86,11 +93,11 @@ class Native(NamedTuple):
         image = (
             self.status,
             self.attempt_count,
-            self.updated_at,
+            stored(self.updated_at),
             self.current_run_id,
             marker,
             self.paused,
-            self.next_run_at,
+            stored(self.next_run_at),
             self.request,
         )
         return image if storable(image) else None
@@ -99,7 +106,7 @@ class Native(NamedTuple):
 class PartitionRows:
     """Rows of `partition_state`."""
 
-    def __init__(self, backend: str, policy: RetryPolicy, time: IsoText) -> None:
+    def __init__(self, backend: str, policy: RetryPolicy, time: IsoText | Aware) -> None:
         self._backend = backend
         self._policy = policy
         self._decode = time.decode
@@ -112,7 +119,7 @@ class PartitionRows:
             whole_number(row.attempt_count),
             error=text(row.error) or None,
             due_at=self._decode(row.next_run_at) if phase is Phase.READY else None,
-            born_at=self._decode(row.logical_date),
+            born_at=_midnight(row.logical_date),
             marker=_marker(row),
             ignored=f"paused by {neutralise(text(row.paused_by), 40)}: {neutralise(text(row.paused_why), 100)}"
             if row.paused
@@ -155,6 +162,16 @@ class PartitionRows:
         if row.request_error:
             notes.append(f"its last reprocessing failed: {neutralise(text(row.request_error), 120)}")
         return notes
+
+
+def _midnight(day: Any) -> datetime | None:
+    """When a day begins in UTC; None for what is no day. SQLite holds days as text, perhaps with a time."""
+    if isinstance(day, date):
+        return datetime(day.year, day.month, day.day, tzinfo=UTC)
+    return _DAYS.decode(day)
+
+
+_DAYS = IsoText()
 
 
 def _marker(row: Native) -> str | None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -22,6 +23,10 @@ PAYLOAD, METADATA = "payload.jsonl", "metadata.json"
 _RUN_ID = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 _LARGEST_METADATA = 2**20
 _PIECE = 2**20
+
+
+class OutsideSink(Unreachable):
+    """A path of the raw sink leads out of it"""
 
 
 class Partition(NamedTuple):
@@ -154,6 +159,8 @@ class LocalSink:
                 os.close(fd)
                 if isinstance(error, FileNotFoundError):
                     raise
+                if error.errno in (errno.ELOOP, errno.ENOTDIR):  # how O_NOFOLLOW says it depends on O_DIRECTORY
+                    raise OutsideSink(f"{segment!r} is no folder of the raw sink; links are never followed") from None
                 raise Unreachable(f"the raw sink: {segment!r}: {error.strerror}", where=self.place) from None
             os.close(fd)
             fd = below

@@ -1,141 +1,158 @@
-"""The guarded write: state and control table compared and set in one transaction, partition by partition."""
+"""The guarded write: state and control table compared and set, partition by partition, nothing else touched."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from console.core.backend import CHANGED, Authority, Change, Image, Outcome, OutcomeKind
-from console.core.text import ascii_lower
-from console.sql.database import Database, RowRefused, Writer
+from console.sql.database import RowRefused, Writer
 from console.sql.guarded import conflict
-from console.sql.sqlite import SqliteDatabase
-from console.sql.times import IsoText
-from plugins.partition_store.rows import BY_TEXT, IMAGE, STATE_PART, TEXT_MARKER
-from plugins.partition_store.schema import CONTROL, CONTROL_DDL, KEY, TABLE
+from plugins.partition_store.rows import BY_TEXT, IMAGE, STATE_PART, stored
+from plugins.partition_store.schema import CONTROL, KEY, TABLE
 from plugins.partition_store.sink import Partition
+from plugins.partition_store.tables import MARKS, NOTHING, SAME_KEY, Tables
 
-SAME_KEY = " AND ".join(f"{name} = ?" for name in KEY)
-_STATE = "status, attempt_count, updated_at, current_run_id"
-_CONTROL = ("terminal", "paused", "next_run_at", "request")
-_NOTHING: Image = (None,) * STATE_PART
-_SIGNED = {"terminal": "terminal", "paused": "paused", "request": "request"}
+_SIGNED = ("terminal", "paused", "request")
+_HELD: Image = ("held by someone else",)
+_LOCKED = Outcome(OutcomeKind.CONFLICTED, "locked by someone else's transaction")
 
 
 class Desk:
-    """Compare-and-set on partitions."""
+    """Compare-and-set on partitions. Whoever changes either table of a partition holds its state row first."""
 
-    def __init__(self, database: SqliteDatabase, time: IsoText) -> None:
-        self._database = database
-        self._time = time
-
-    def has_control(self) -> bool:
-        return bool(self._database.columns(CONTROL))
+    def __init__(self, tables: Tables, backoff: str) -> None:
+        self._tables = tables
+        self._backoff = backoff
 
     def swap(self, changes: Sequence[Change], authority: Authority, at: datetime) -> list[Outcome]:
-        needed = any(change.before[STATE_PART:] != change.after[STATE_PART:] for change in changes)
-        known = self.has_control()
-        outcomes = []
-        with self._database.writing() as writer:
-            if needed and not known:
-                writer.execute(CONTROL_DDL)
+        if any(_marks(change.before) != _marks(change.after) for change in changes) and not self._tables.has_control():
+            self._tables.create_control()
+        signature = (authority.who, stored(at), authority.reason)
+        with self._tables.writing() as (state, control):
+            now = self._seen(changes, state, control)
+            outcomes = []
             for change in changes:
-                try:
-                    with writer.savepoint():
-                        outcomes.append(self._one(writer, change, authority, at, known or needed))
-                except RowRefused as refused:
-                    outcomes.append(Outcome(OutcomeKind.FAILED, str(refused)))
-        return outcomes
+                partition = _partition(change)
+                outcome = self._one(state, control, change, now.get(partition), signature)
+                if outcome is CHANGED:  # the same partition a second time is no longer as it was planned
+                    now[partition] = change.after
+                outcomes.append(outcome)
+            return outcomes
 
-    def _one(self, writer: Writer, change: Change, authority: Authority, at: datetime, control: bool) -> Outcome:
-        partition = Partition(*change.keys[0].parts)
-        now = self._image(writer, partition, control)
-        if now != change.before:
-            gone = now[:STATE_PART] == _NOTHING and change.before[:STATE_PART] != _NOTHING
+    def _seen(self, changes: Sequence[Change], state: Writer, control: Writer) -> dict[Partition | None, Image | None]:
+        """The partitions as they are while this transaction holds them, or that somebody else does."""
+        partitions = list(dict.fromkeys(p for change in changes if (p := _partition(change)) is not None))
+        held = self._tables.held(state, partitions)
+        now = self._tables.images(partitions, state.execute, control.execute)
+        pairs = zip(partitions, now, strict=True)
+        return {p: image if p in held or _state(image) == NOTHING else _HELD for p, image in pairs}
+
+    def _one(
+        self, state: Writer, control: Writer, change: Change, now: Image | None, signature: tuple[str, ...]
+    ) -> Outcome:
+        partition = _partition(change)
+        if now is _HELD:
+            return _LOCKED
+        if partition is None or now is None or now != change.before:
+            gone = now is None or (_state(now) == NOTHING and _state(change.before) != NOTHING)
             return conflict(change.before, None if gone else now, IMAGE)
-        self._set_state(writer, partition, change.before, change.after)
-        if change.before[STATE_PART:] != change.after[STATE_PART:]:
-            self._set_control(writer, partition, change, authority, self._time.encode(at))
+        try:
+            with state.savepoint():
+                self._set_state(state, partition, change.before, change.after)
+                if _marks(change.before) != _marks(change.after):
+                    with control.savepoint():
+                        self._set_control(control, partition, change, signature)
+        except RowRefused as refused:
+            return Outcome(OutcomeKind.FAILED, str(refused))
         return CHANGED
 
     def _set_state(self, writer: Writer, partition: Partition, before: Image, after: Image) -> None:
-        if before[:STATE_PART] == after[:STATE_PART]:
+        if _state(before) == _state(after):
             return
-        if before[:STATE_PART] == _NOTHING:
-            writer.execute(
+        if _state(before) == NOTHING:
+            sql = (
                 f"INSERT INTO {TABLE} ({', '.join(KEY)}, status, attempt_count, updated_at)"  # noqa: S608  names are ours
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (*partition, *after[:3]),
+                " VALUES (?, ?, ?, ?, ?, ?, ?)"
             )
-        elif after[:STATE_PART] == _NOTHING:
-            writer.execute(f"DELETE FROM {TABLE} WHERE {SAME_KEY}", partition)  # noqa: S608  names are ours
+            self._run(writer, sql, (*partition, *after[:3]))
+        elif _state(after) == NOTHING:
+            self._run(writer, f"DELETE FROM {TABLE} WHERE {SAME_KEY}", partition)  # noqa: S608  names are ours
         else:
-            writer.execute(
-                f"UPDATE {TABLE} SET status = ?, updated_at = ? WHERE {SAME_KEY}",  # noqa: S608  names are ours
-                (after[0], after[2], *partition),
-            )
+            sql = f"UPDATE {TABLE} SET status = ?, updated_at = ? WHERE {SAME_KEY}"  # noqa: S608  names are ours
+            self._run(writer, sql, (after[0], after[2], *partition))
 
-    def _set_control(self, writer: Writer, partition: Partition, change: Change, authority: Authority, at: str) -> None:
+    def _set_control(self, writer: Writer, partition: Partition, change: Change, signature: tuple[str, ...]) -> None:
         """Who, when and why stand beside each mark that is set; a mark that is taken away takes them along."""
-        writer.execute(
-            f"INSERT INTO {CONTROL} ({', '.join(KEY)}) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",  # noqa: S608
-            partition,
-        )
+        sql = f"INSERT INTO {CONTROL} ({', '.join(KEY)}) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608
+        self._run(writer, sql, partition, control=True)
         sets: dict[str, Any] = {}
-        parts = zip(_CONTROL, change.before[STATE_PART:], change.after[STATE_PART:], strict=True)
-        for name, was, value in parts:
+        for name, was, value in zip(MARKS, _marks(change.before), _marks(change.after), strict=True):
             if was == value:
                 continue
             sets[name] = None if value == BY_TEXT else value
             if name in _SIGNED:
-                signed = (authority.who, at, authority.reason) if sets[name] is not None else (None, None, None)
+                signed = signature if sets[name] is not None else (None, None, None)
                 sets.update(zip((f"{name}_by", f"{name}_at", f"{name}_why"), signed, strict=True))
+            elif name == "next_run_at":
+                sets["backoff_strategy"] = self._backoff if value is not None else None
         if sets.get("request") is not None:
             sets["request_error"] = None
         assigned = ", ".join(f"{name} = ?" for name in sets)
-        writer.execute(
-            f"UPDATE {CONTROL} SET {assigned} WHERE {SAME_KEY}",  # noqa: S608  names are ours
-            (*sets.values(), *partition),
-        )
+        sql = f"UPDATE {CONTROL} SET {assigned} WHERE {SAME_KEY}"  # noqa: S608  names are ours
+        self._run(writer, sql, (*sets.values(), *partition), control=True)
 
-    # -- images ----------------------------------------------------------------------------------
+    def _run(self, writer: Writer, sql: str, parameters: Sequence[Any], *, control: bool = False) -> None:
+        database = self._tables.control if control else self._tables.state
+        writer.execute(self._tables.spelled(database, sql), list(parameters))
 
-    def _image(self, writer: Writer, partition: Partition, control: bool) -> Image:
-        state = writer.execute(_select_state(), partition)
-        marks = writer.execute(_select_control(), partition) if control else []
-        return _joined(state, marks)
+    # -- settling --------------------------------------------------------------------------------
 
-    def images(self, partitions: Sequence[Partition]) -> list[Image | None]:
-        control = self.has_control()
-        found: list[Image | None] = []
-        for partition in partitions:
-            state = self._database.fetch(_select_state(), partition)
-            marks = self._database.fetch(_select_control(), partition) if control else []
-            image = _joined(state, marks)
-            found.append(image)
-        return found
+    def images(self, changes: Sequence[Change], *, read_only: bool) -> list[Image | None]:
+        """As they are now. Where the tables live apart, a crash between the two commits left the state changed
+        and the marks not: that state is taken back first, so that each partition is as before or as after."""
+        known = {p: change for change in changes if (p := _partition(change)) is not None}
+        now = self._images(known)
+        halves = [p for p, image in now.items() if _is_half(known[p], image)] if self._tables.apart else []
+        if halves and not read_only:
+            self._take_back({p: known[p] for p in halves})
+            now = self._images(known)
+        return [_unless_gone(change, now.get(p) if (p := _partition(change)) else None) for change in changes]
 
+    def _images(self, known: Mapping[Partition, Change]) -> dict[Partition, Image]:
+        return dict(zip(known, self._tables.images(list(known)), strict=True))
 
-def _select_state() -> str:
-    return f"SELECT {_STATE}, substr(error_message, 1, 4096) FROM {TABLE} WHERE {SAME_KEY}"  # noqa: S608  names are ours
-
-
-def _select_control() -> str:
-    return f"SELECT {', '.join(_CONTROL)} FROM {CONTROL} WHERE {SAME_KEY}"  # noqa: S608  names are ours
-
-
-def _joined(state: Sequence[Any], marks: Sequence[Any]) -> Image:
-    *row, error = state[0] if state else (*_NOTHING, None)
-    terminal, paused, next_run, request = marks[0] if marks else (None,) * len(_CONTROL)
-    by_text = isinstance(error, str) and TEXT_MARKER in ascii_lower(error)
-    return (*row, terminal or (BY_TEXT if by_text else None), paused, next_run, request)
+    def _take_back(self, halves: Mapping[Partition, Change]) -> None:
+        with self._tables.writing() as (state, control):
+            now = self._seen(list(halves.values()), state, control)
+            for partition, change in halves.items():
+                image = now.get(partition)
+                if image is not None and _is_half(change, image):
+                    self._set_state(state, partition, change.after, change.before)
 
 
-def control_row(database: Database, partition: Partition) -> dict[str, Any]:
-    """Everything the control table keeps of one partition."""
-    columns = list(database.columns(CONTROL))
-    if not columns:
-        return {}
-    rows = database.fetch(f"SELECT {', '.join(columns)} FROM {CONTROL} WHERE {SAME_KEY}", partition)  # noqa: S608
-    return dict(zip(columns, rows[0], strict=True)) if rows else {}
+def _is_half(change: Change, now: Image) -> bool:
+    done = (*_state(change.after), *_marks(change.before))
+    return now == done and change.before != done and change.after != done
+
+
+def _partition(change: Change) -> Partition | None:
+    """None for a key that names no partition."""
+    parts = change.keys[0].parts
+    return Partition(*parts) if len(parts) == len(KEY) else None
+
+
+def _unless_gone(change: Change, now: Image | None) -> Image | None:
+    """No row is an image too, but only for what is to come or to go."""
+    if now is None or _state(now) != NOTHING or NOTHING in (_state(change.before), _state(change.after)):
+        return now
+    return None
+
+
+def _state(image: Image) -> Image:
+    return tuple(image[:STATE_PART])
+
+
+def _marks(image: Image) -> Image:
+    return tuple(image[STATE_PART:])

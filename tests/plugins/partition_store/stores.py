@@ -1,15 +1,17 @@
-"""Real partition stores for tests: an SQLite state file and a raw sink on disk."""
+"""Real partition stores for tests: their state in SQLite or PostgreSQL, and a raw sink on disk."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from console.core.backend import Action, Authority, Change, Order
 from console.core.item import ItemKey
@@ -17,11 +19,13 @@ from console.core.policy import PolicyOverride
 from console.core.ports import Never
 from console.core.query import Sort
 from console.testing import NOON, FrozenClock, Harness, Sample
+from console.testing import Store as Beside
 from plugins.partition_store import PartitionStore
 from plugins.partition_store.backend import Options
 from plugins.partition_store.engine import Validator
-from plugins.partition_store.schema import CONTROL, STATE, STATE_DDL
+from plugins.partition_store.schema import CONTROL, CONTROLS, KEY, STATE, STATE_DDL
 from plugins.partition_store.sink import METADATA, PAYLOAD, Partition
+from plugins.partition_store.tables import SAME_KEY
 
 OWN = PolicyOverride(max_attempts=3)
 REQUEUE = Order()
@@ -39,38 +43,69 @@ def run_id(hour: int, day: int = 9) -> str:
 
 
 class Store:
-    """One store in a folder, opened as a backend when asked."""
+    """One store, its state in an SQLite file of its folder or in PostgreSQL; opened as a backend when asked."""
 
-    def __init__(self, base: Path, ddl: str = STATE_DDL) -> None:
+    def __init__(self, base: Path, ddl: str = STATE_DDL, url: str = "") -> None:
         self.base = base
         self.raw = base / "raw"
         self.raw.mkdir(parents=True)
-        self.path = base / "state.db"
+        self.url = url or f"sqlite:///{base}/state.db"
+        self.is_sqlite = not url
         self.clock = FrozenClock()
-        self.sql(ddl, script=True)
+        self._opened: list[PartitionStore] = []
+        for statement in filter(str.strip, ddl.split(";")):
+            self.sql(statement)
 
-    def sql(self, text: str, parameters: Sequence[Any] = (), *, script: bool = False) -> list[Any]:
-        with closing(sqlite3.connect(self.path)) as connection, connection:
-            if script:
-                connection.executescript(text)
+    def sql(self, text: str, parameters: Sequence[Any] = (), *, url: str = "", many: bool = False) -> list[Any]:
+        url = url or self.url
+        if url.startswith("sqlite"):
+            with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30)) as connection:
+                connection.execute("PRAGMA synchronous = OFF")
+                with connection:
+                    run = connection.executemany if many else connection.execute
+                    return run(text, parameters).fetchall()
+        with psycopg.connect(url, autocommit=True) as server, server.cursor() as cursor:
+            if many:
+                cursor.executemany(text.replace("?", "%s"), parameters)
                 return []
-            return connection.execute(text, parameters).fetchall()
+            cursor.execute(text.replace("?", "%s"), list(parameters) or None)
+            return [tuple(map(_plain, row)) for row in cursor.fetchall()] if cursor.description else []
 
     def put(self, partition: Partition, status: str | None = "failed", **given: Any) -> ItemKey:
-        row = {
-            **partition._asdict(), "status": status, "current_run_id": None, "schema_version": None, "record_count": None,
-            "updated_at": (NOON - timedelta(hours=1)).isoformat(), "error_message": "COUNT_MISMATCH: 1" if status == "failed" else None,
-            "attempt_count": 1, **given,
-        }
-        self.sql(f"INSERT INTO partition_state ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", list(row.values()))
-        return ItemKey("parts", tuple(partition))
+        return self.put_all([(partition, {"status": status, **given})])[0]
+
+    def put_all(self, rows: Sequence[tuple[Partition, Mapping[str, Any]]]) -> list[ItemKey]:
+        """Rows as the pipeline would have written them, an hour ago, after one attempt."""
+        full = [
+            {
+                **partition._asdict(), "current_run_id": None, "schema_version": None, "record_count": None,
+                "updated_at": (NOON - timedelta(hours=1)).isoformat(), "attempt_count": 1,
+                "error_message": "COUNT_MISMATCH: 1" if given.get("status") == "failed" else None, **given,
+            }
+            for partition, given in rows
+        ]
+        names = list(full[0])
+        marks = ", ".join("?" * len(names))
+        self.sql(
+            f"INSERT INTO partition_state ({', '.join(names)}) VALUES ({marks})", [[row[n] for n in names] for row in full], many=True
+        )
+        return [ItemKey("parts", tuple(partition)) for partition, _ in rows]
 
     def row(self, partition: Partition) -> dict[str, Any] | None:
-        found = self.sql(f"SELECT {', '.join(STATE)} FROM partition_state WHERE source=? AND customer_id=? AND query_name=? AND logical_date=?", partition)
+        found = self.sql(f"SELECT {', '.join(STATE)} FROM partition_state WHERE {SAME_KEY}", partition)
         return dict(zip(STATE, found[0], strict=True)) if found else None
 
-    def has_control(self) -> bool:
-        return bool(self.sql("SELECT 1 FROM sqlite_master WHERE name = ?", (CONTROL,)))
+    def rows(self) -> list[Any]:
+        return sorted(self.sql(f"SELECT {', '.join(STATE)} FROM partition_state"), key=str)
+
+    def marks(self, *names: str, url: str = "") -> list[Any]:
+        """The control table, these columns of it."""
+        return self.sql(f"SELECT {', '.join(names or (*KEY, *CONTROLS))} FROM {CONTROL}", url=url) if self.has_control(url) else []
+
+    def has_control(self, url: str = "") -> bool:
+        if (url or self.url).startswith("sqlite"):
+            return bool(self.sql("SELECT 1 FROM sqlite_master WHERE name = ?", (CONTROL,), url=url))
+        return self.sql("SELECT to_regclass(?)::text", (CONTROL,), url=url) != [(None,)]
 
     def folder(self, partition: Partition, run: str) -> Path:
         return self.raw.joinpath(*partition.segments, f"run_id={run}")
@@ -84,11 +119,17 @@ class Store:
             (folder / METADATA).write_text(json.dumps(told))
 
     def open(self, policy: PolicyOverride = OWN, *, read_only: bool = False, **given: Any) -> PartitionStore:
-        options = Options(url=f"sqlite:///{self.path}", **{"raw_sink": str(self.raw), "validator": True, **given})
-        return PartitionStore.open("parts", options, policy, read_only=read_only, deadline=timedelta(seconds=30))
+        options = Options(url=self.url, **{"raw_sink": str(self.raw), "validator": True, **given})
+        opened = PartitionStore.open("parts", options, policy, read_only=read_only, deadline=timedelta(seconds=30))
+        self._opened.append(opened)
+        return opened
+
+    def close(self) -> None:
+        for backend in self._opened:
+            backend.close()
 
     def validator(self, backend: PartitionStore, **given: Any) -> Validator:
-        return Validator(backend.database, backend.sink, self.clock, **given)
+        return Validator(backend.tables, backend.sink, self.clock, **given)
 
     def validate(self, backend: PartitionStore, **given: Any) -> int:
         self.clock.tick()
@@ -128,33 +169,75 @@ def undo(backend: PartitionStore, change: Change) -> None:
     assert [o.kind for o in backend.swap([back], Order(Action.UNDO), WHO)] == ["changed"]
 
 
-def harness(base: Path, policy: PolicyOverride = OWN, *, control: bool = False, read_only: bool = False) -> Harness:
-    store = Store(base, UNCHECKED)
+def harness(
+    base: Path, policy: PolicyOverride = OWN, *, control: bool = False, url: str = "", control_url: str = "", read_only: bool = False
+) -> Harness:
+    store = Store(base, UNCHECKED, url)
+    given = {"control_url": control_url} if control_url else {}
     if control:
         key = store.put(Partition("zz", "z", "z", "2020-01-01"))
-        store.run(Partition("zz", "z", "z", "2020-01-01"), run_id(1))
-        act(store.open(PolicyOverride()), key, Order(Action.PAUSE))
+        backend = store.open(PolicyOverride(), **given)
+        act(backend, key, Order(Action.PAUSE))
+        backend.close()
         store.sql("DELETE FROM partition_state")
 
     def put(samples: Sequence[Sample]) -> int:
+        rows = []
         for n, sample in enumerate(samples):
-            day = (NOON.date() - timedelta(days=n)).isoformat()
-            store.put(
-                Partition("ads", _text(sample.id), _text(sample.type or ""), day), _text(sample.status), updated_at=_stored(sample.updated),
-                error_message=_text(sample.error), attempt_count=_text(sample.attempts),
-            )
+            partition = Partition("ads", _text(sample.id), _text(sample.type or ""), (NOON.date() - timedelta(days=n)).isoformat())
+            if partition.invalid is None and n % 5:
+                store.run(partition, run_id(1), records=1)
+            rows.append((partition, {
+                "status": _text(sample.status), "updated_at": _time(sample.updated, store.is_sqlite),
+                "error_message": _text(sample.error), "attempt_count": _number(sample.attempts, store.is_sqlite),
+            }))
+        store.put_all(rows)
         return len(samples)
 
     def fingerprint() -> object:
-        return tree_hash(store.base)
+        return tree_hash(store.base) if store.is_sqlite else (tree_hash(store.base), store.rows(), store.marks(url=control_url))
 
-    return Harness(store.open(policy, read_only=read_only), put, ("pending", "failed", "success"), FrozenClock(), lambda _: (), fingerprint)
+    statuses = ("pending", "failed", "success")
+    backend = store.open(policy, read_only=read_only, **given)
+    return Harness(backend, put, statuses, FrozenClock(), lambda _: (), fingerprint, beside(store, policy, given))
+
+
+def beside(store: Store, policy: PolicyOverride, given: Mapping[str, Any]) -> Beside:
+    """The rows and marks as any client of the database sees them, beside the plugin."""
+
+    def rows() -> Mapping[ItemKey, object]:
+        found = store.marks(*KEY, "terminal", "paused", "next_run_at", "request", url=given.get("control_url", ""))
+        marks = {row[:4]: list(row[4:]) for row in found}
+        return {ItemKey("parts", row[:4]): (row, marks.get(row[:4], [None] * 4)) for row in store.rows()}
+
+    def touch(key: ItemKey) -> None:
+        store.sql(f"UPDATE partition_state SET attempt_count = 7, updated_at = '2026-11-10T11:59:59Z' WHERE {SAME_KEY}", key.parts)
+
+    def remove(key: ItemKey) -> None:
+        store.sql(f"DELETE FROM partition_state WHERE {SAME_KEY}", key.parts)
+
+    return Beside(rows, touch, remove, lambda: store.open(policy, read_only=True, **given))
+
+
+def _plain(value: Any) -> Any:
+    """As SQLite would show it."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def _text(value: Any) -> Any:
-    """What SQLite could not be given as text is bent into something like it."""
+    """What a database could not be given as text is bent into something like it."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
-def _stored(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else _text(value)
+def _number(value: Any, is_sqlite: bool) -> Any:
+    if is_sqlite:
+        return _text(value)
+    return max(min(value, 2**31 - 1), -(2**31)) if isinstance(value, int) else None
+
+
+def _time(value: Any, is_sqlite: bool) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return _text(value) if is_sqlite else None

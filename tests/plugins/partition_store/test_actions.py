@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,11 +35,9 @@ CLEAR = Order(flags=frozenset({Flag.CLEAR_TERMINAL}))
 P = part()
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    store = Store(tmp_path / "etl")
+@pytest.fixture(autouse=True)
+def _one_run(store: Store) -> None:
     store.run(P, run_id(1))
-    return store
 
 
 VERDICTS: list[tuple[str, str, dict[str, Any], PolicyOverride, Condition, str]] = [
@@ -168,7 +165,7 @@ RAILS: dict[str, tuple[str, dict[str, Any], Order, Prepare, str]] = {
     "paused": ("failed", {}, Order(), _paused, "is paused"),
     "no-raw-run": ("failed", {}, Order(), _no_runs, "shows no run of it"),
     "no-sink": ("failed", {}, Order(), _no_sink, "cannot be reached"),
-    "symlink-out": ("failed", {}, Order(), _link_out, "cannot be reached"),
+    "symlink-out": ("failed", {}, Order(), _link_out, "is invalid: 'logical_date=2026-11-09' is no folder"),
     "reprocess-failed": ("failed", {}, Order(Action.REPROCESS), None, "only a success"),
     "reprocess-twice": ("success", {}, Order(Action.REPROCESS), _requested, "outstanding already"),
     "reprocess-no-run": ("success", {}, Order(Action.REPROCESS), _no_runs, "shows no run"),
@@ -244,8 +241,13 @@ def test_gaps_of_the_range_are_shown_and_backfilled_after_fresh_data(store: Stor
     assert store.row(part(6))["status"] == "pending"
     store.run(part(6), run_id(1, 6))
     order: list[str] = []
-    store.validator(backend, handler=lambda p, _: order.append(p.logical_date[-2:])).cycle(lambda _: None, Flagless())
-    assert order == ["05", "03", "06"], "fresh data first, the backfill last"
+    validator = store.validator(backend, handler=lambda p, _: order.append(p.logical_date[-2:]))
+    validator.cycle(lambda _: None, Flagless())
+    store.put(part(2), "pending", attempt_count=0)  # older than the backfill, but fresh
+    store.run(part(2), run_id(1, 2))
+    validator.cycle(lambda _: None, Flagless())
+    validator.cycle(lambda _: None, Flagless())
+    assert order == ["05", "03", "02", "06"], "fresh data first, also what comes later, the backfill last"
     other = act(backend, ItemKey("parts", part(1)), Order(Action.BACKFILL))
     undo(backend, other)
     assert store.row(part(1)) is None

@@ -1,27 +1,66 @@
-"""The partition store keeps the same contract as any backend."""
+"""The partition store keeps the same contract as any backend, on both databases and with its own table elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from console.core.policy import PolicyOverride
-from console.testing import PROMISES, Harness, exercise_backend
+from console.testing import PROMISES, REQUEUE_PROMISES, Harness, exercise_backend, exercise_requeue
 from tests.plugins.partition_store import stores
+from tests.plugins.postgres_analyses.server import database
 
 STRICT = PolicyOverride(max_attempts=3, max_age=timedelta(days=30), unrecoverable=("invalid json", "invalid api key"))
-VARIANTS: dict[str, Callable[[Path], Harness]] = {
-    "no-control-table": stores.harness,
-    "with-control-table": lambda base: stores.harness(base, STRICT, control=True),
-    "read-only": lambda base: stores.harness(base, PolicyOverride(retryable=False), read_only=True),
+VARIANTS: dict[str, dict[str, Any]] = {
+    "no-control-table": {},
+    "with-control-table": {"policy": STRICT, "control": True},
+    "control-apart": {"policy": STRICT, "control": True, "apart": "postgres"},
+    "postgres-no-control-table": {"url": "postgres"},
+    "postgres-with-control-table": {"url": "postgres", "policy": STRICT, "control": True},
+    "postgres-control-apart": {"url": "postgres", "policy": STRICT, "control": True, "apart": "sqlite"},
+    "read-only": {"policy": PolicyOverride(retryable=False), "read_only": True},
+    "postgres-read-only": {"url": "postgres", "policy": PolicyOverride(retryable=False), "read_only": True},
 }
+
+
+class Makes:
+    """Empty stores of one variant, as many as are asked for."""
+
+    def __init__(self, variant: str, base: Path, stack: ExitStack) -> None:
+        self._given = dict(VARIANTS[variant])
+        self._base = base
+        self._stack = stack
+        self._made = 0
+
+    def __call__(self) -> Harness:
+        self._made += 1
+        base = self._base / str(self._made)
+        given = dict(self._given)
+        apart = given.pop("apart", "")
+        if given.get("url"):
+            given["url"] = self._stack.enter_context(database())
+        if apart == "postgres":
+            given["control_url"] = self._stack.enter_context(database())
+        elif apart:
+            base.mkdir(parents=True)
+            stores.sqlite3.connect(base / "control.db").execute("CREATE TABLE beside (x)").connection.close()
+            given["control_url"] = f"sqlite:///{base}/control.db"
+        return stores.harness(base / "etl", **given)
 
 
 @pytest.mark.parametrize("promise", PROMISES)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_keeps_its_promise(variant: str, promise: str, tmp_path: Path) -> None:
-    numbers = iter(range(100))
-    exercise_backend(lambda: VARIANTS[variant](tmp_path / str(next(numbers))), promise)
+    with ExitStack() as stack:
+        exercise_backend(Makes(variant, tmp_path, stack), promise)
+
+
+@pytest.mark.parametrize("promise", REQUEUE_PROMISES)
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if "read-only" not in name])
+def test_hands_items_back_as_promised(variant: str, promise: str, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        exercise_requeue(Makes(variant, tmp_path, stack), promise)

@@ -22,11 +22,6 @@ P = part()
 KEY = ItemKey("parts", P)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "etl")
-
-
 def state(store: Store) -> tuple[Any, ...]:
     row = store.row(P)
     assert row is not None
@@ -113,7 +108,7 @@ def test_two_validators_count_one_attempt(store: Store) -> None:
     store.run(P, run_id(1))
     backend = store.open()
     one, two = store.validator(backend), store.validator(backend)
-    (first,), (second,) = one._due(), two._due()
+    (first,), (second,) = one.due(), two.due()
     store.clock.tick()
     assert one.attempt(first, lambda _: None)
     assert not two.attempt(second, lambda _: None)
