@@ -28,7 +28,8 @@ def new_id(number: int) -> str:
 
 def new_uuid(number: int) -> str:
     """A UUID of its own for each number."""
-    return f"{number * 2_654_435_761 % 2**32:08x}-0000-4000-8000-{number * 40_503_000_017 % 2**48:012x}"
+    digits = f"{number * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
 
 
 def palette(site: Site, name: str, number: int, make: Callable[[Random], T]) -> list[T]:

@@ -112,10 +112,10 @@ def _moves(site: Site, first: int, order: Order) -> Iterator[Row]:
         states = ["pending"]
         if n < stuck:
             states += ["in_progress", "complete"]
-        elif n == stuck and order.state in ("throttled", "carrier"):
-            states += ["in_progress", "error"]
-        elif n == stuck and order.state == "waits":
-            states += ["in_progress", "error", "waiting_for_retry"]
+        elif n == stuck and order.error is not None:
+            states += ["in_progress", "error", "waiting_for_retry"] * order.attempts
+            if order.state != "waits":
+                states.pop()
         elif order.state == "cancelled":
             states.append("cancelled")
         yield from _chain(site, new_uuid(first + n + 1), states, order)
@@ -130,11 +130,12 @@ def _task_moves(site: Site, first: int, order: Order) -> Iterator[Row]:
 
 
 def _chain(site: Site, id: str, states: list[str], order: Order) -> Iterator[Row]:
-    """One transition after the other, the last one most recent."""
+    """One transition after the other, evenly over the order's time, the last one most recent."""
+    last = len(states) - 1
     for n, state in enumerate(states):
-        newest = n == len(states) - 1
-        at = site.time(order.moved if newest else order.began)
-        yield id, state, states[n - 1] if n else None, "{}", n + 1, newest, at, at
+        at = site.time(order.began + (order.moved - order.began) * n / max(last, 1))
+        told = json.dumps({"error_message": order.error}) if state == "error" else "{}"
+        yield id, state, states[n - 1] if n else None, told, n + 1, n == last, at, at
 
 
 def _edges(_site: Site, first: int, _order: Order) -> Iterator[Row]:

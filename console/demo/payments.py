@@ -101,4 +101,4 @@ def _odd(site: Site) -> Iterator[Row]:
     yield "odd-late", "REFUND", "order-10", "PENDING", 1, "9999-12-31T23:59:59+00:00", "ERR_CLOCK: not soon", at, at
 
 
-PARTS = (Part("payments", 0.42, _build),)
+PARTS = (Part("payments", 0.40, _build),)

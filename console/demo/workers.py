@@ -1,6 +1,7 @@
 """`python -m console.demo.workers CONFIG SPEED`: the world's own systems at work, until the console is gone.
 
-Every backend with an engine gets a thread that runs it with the handler its config names.
+Every backend with an engine gets a thread that runs it with the handler its config names. The webhooks' outbox is an
+application's own table, with the application's own loop.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from console.core.backend import RunsEngine
 from console.core.desk import Unavailable
 from console.core.faults import Fault
 from console.demo.companion import when_alone
+from console.demo.webhooks import deliver
 from console.process import SystemClock
 from console.settings import load
 from plugins.postgres_analyses import PostgresAnalyses
@@ -61,7 +63,9 @@ def main(config: str, speed: str) -> None:
             thread = Thread(target=_keep_running, args=(backend, int(speed), leaving, log), daemon=True)
             thread.start()
             threads.append(thread)
-        for thread in threads:
+        deliveries = Thread(target=deliver, args=(Path(config).parent, int(speed), leaving), daemon=True)
+        deliveries.start()
+        for thread in (*threads, deliveries):
             thread.join()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from console.core.faults import UsageFault
 from console.core.text import duration
-from console.demo import analyses, fulfilment, jobs, mail, payments, warehouse
+from console.demo import analyses, fulfilment, jobs, mail, payments, warehouse, webhooks
 from console.demo.companion import companion
 from console.demo.part import Site, sizes
 from console.demo.server import server_for
@@ -26,6 +26,7 @@ from console.settings.models import PLACES
 
 PARTS = (
     *payments.PARTS, *jobs.PARTS, *mail.PARTS, *analyses.PARTS, *fulfilment.PARTS, *warehouse.PARTS,
+    *webhooks.PARTS,
 )
 
 SCALE, SEED, SPEED = 2_000, 1, 12
@@ -33,7 +34,7 @@ AGES_AFTER = timedelta(minutes=25)
 """A world older than this has its storm behind it or nearly so, and is built again."""
 _SMALLEST = 100
 _MARK, _LOCK = "world.json", "world.lock"
-_VERSION = 2
+_VERSION = 3
 _CONSOLE: Mapping[str, Any] = {
     "operator": "${USER:-}",
     "refresh": "2s",

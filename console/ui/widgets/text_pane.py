@@ -78,6 +78,10 @@ class TextPane(ScrollView, can_focus=True):
         if self.scrollable_content_region.width != self._width:
             self._wrap()
 
+    def watch_show_vertical_scrollbar(self) -> None:
+        """The bar takes a column from the text, and no resize tells of it."""
+        self.call_after_refresh(self.on_resize)
+
     def _wrap(self) -> None:
         self._width = self.scrollable_content_region.width
         if self._width <= 0:
