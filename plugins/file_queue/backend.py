@@ -28,7 +28,7 @@ from console.core.backend import (
     PageRequest,
     Timeline,
 )
-from console.core.faults import BackendFault, NoSuchItem, ReadOnlyRefused
+from console.core.faults import BackendBusy, BackendFault, NoSuchItem, ReadOnlyRefused
 from console.core.item import Condition, Detail, Item, ItemKey
 from console.core.policy import Phase, PolicyOverride, RetryPolicy, judge, schedule_ahead
 from console.core.ports import Clock, Never, Stop
@@ -267,9 +267,16 @@ class FileQueue:
         if self._read_only:
             raise ReadOnlyRefused(where=self.place)
         with self._faults():
-            if left := self._mover.leftovers():
-                self._mover.clear_up(left)
+            self._begin(log)
             return contract.work(FileTaskQueue(self.base, self.policy, clock), handler, clock, stop, log)
+
+    def _begin(self, log: Callable[[str], None]) -> None:
+        """Clear up after whoever died here. While others move files that has to wait, but the work has not."""
+        if left := self._mover.leftovers():
+            try:
+                self._mover.clear_up(left)
+            except BackendBusy as busy:
+                log(f"{len(left)} tasks are being moved, or were left so: {busy.detail}")
 
 
 def _id_of(key: ItemKey) -> str:

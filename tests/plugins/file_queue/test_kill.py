@@ -9,7 +9,7 @@ import pytest
 
 from console.core.backend import CHANGED, Authority, Budget, Order
 from console.core.faults import BackendBusy
-from console.testing import NOON, FrozenClock
+from console.testing import NOON, Flag, FrozenClock
 from plugins.file_queue import folder as folder_module
 from plugins.file_queue.engine import FileTaskQueue
 from plugins.file_queue.moves import Mover
@@ -142,3 +142,16 @@ def test_clearing_up_waits_for_a_move_in_progress(tmp_path: Path, monkeypatch: p
     assert folders.listing(base) == ["a.done.0123456789ab.retriage"]
     assert mover.clear_up(["a"])
     assert folders.listing(base) == ["a.done"]
+
+
+def test_a_worker_that_starts_while_files_are_moved_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plugins.file_queue.moves._PATIENCE", 0.05)
+    base = folders.make(tmp_path)
+    folders.write_task(base, "a").rename(base / "queue" / "a.done.0123456789ab.retriage")
+    folders.write_task(base, "b", "PENDING", attempts=0)
+    told: list[str] = []
+    ran: list[str] = []
+    with folder_module.Folder(base / "queue") as held, held.locked():
+        folders.open_queue(base).run(lambda name, _: ran.append(name), FrozenClock(NOON), Flag(after_looks=1), told.append)
+    assert ran == ["jobs.send"]
+    assert told[0] == "1 tasks are being moved, or were left so: files are being moved by another process"
