@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from console.core.backend import PageRequest
 from console.core.faults import TrailBroken, TrailUnavailable
 from console.core.override import Progress
 from console.core.query import Filter
-from tests.faults import processes
-from tests.faults.world import KEEP, QueueFile, confirm, matching
+from tests.faults import processes, systems
+from tests.faults.world import confirm
 
 HOLD = "import sqlite3, sys, time\nc = sqlite3.connect(sys.argv[1], isolation_level=None)\nc.execute('BEGIN IMMEDIATE')\nprint('held', flush=True)\ntime.sleep(600)"
 PROMISED, MARGIN = 2.0, 1.5
@@ -121,15 +121,39 @@ class Closed:
         return self.refused == self.trials and not (self.changed or self.late or self.reads_failed)
 
 
-def trial(folder: Path, way: str, total: Closed, *, midway: bool, items: int = 600) -> None:
+def _undismayed(book: object) -> None:
+    """The naive console: if the trail can't be written, it goes on without."""
+
+    def undismayed(real: Callable[..., object]) -> Callable[..., object]:
+        def going_on(*given: object, **more: object) -> object:
+            try:
+                return real(*given, **more)
+            except (TrailUnavailable, TrailBroken):
+                return None
+
+        return going_on
+
+    for name in ("intend", "conclude", "beat", "mark"):
+        setattr(book, name, undismayed(getattr(book, name)))
+
+
+def trial(kind: str, folder: Path, way: str, total: Closed, *, midway: bool, items: int = 600, naive: bool = False) -> None:
     """Break the trail between plan and apply, or after the first chunk of an override."""
-    (folder / "state").mkdir()
-    queue = QueueFile.create(folder / "queue.db")
-    queue.fill(items, updated=datetime.now(UTC) - timedelta(hours=1))
+    system, _ = systems.create(kind, folder, items)
+    try:
+        _trial(system, way, total, midway=midway, naive=naive)
+    finally:
+        system.drop()
+
+
+def _trial(system: systems.System, way: str, total: Closed, *, midway: bool, naive: bool) -> None:
+    folder = system.folder
     console = processes.console_of(folder, chunk=1)
-    plan = console.propose(matching("condition:terminal"), KEEP)
+    if naive:
+        _undismayed(console.book)
+    plan = processes.propose(console, folder)
     console.book.refuse({"why": "so that there is a chain"}, console._clock.now())
-    queue.forget()
+    system.forget()
     trail = folder / "state" / "trail.db"
     began = time.monotonic()
     allowed = 0
@@ -153,22 +177,21 @@ def trial(folder: Path, way: str, total: Closed, *, midway: bool, items: int = 6
     took = time.monotonic() - began
     total.slowest = max(total.slowest, took)
     total.late += took > PROMISED + MARGIN
-    total.changed += len(queue.touched()) - allowed
-    backend = console.backends["queue"]
+    total.changed += len(system.touched()) - allowed
+    backend = console.backends[system.name]
     page = backend.page(PageRequest(Filter.parse("condition:*"), backend.now(), limit=10))
     total.reads_failed += len(page.items) != 10
     if broken is not None:
         broken.__exit__(None, None, None)  # type: ignore[attr-defined]
-    console.book.close()  # type: ignore[attr-defined]
-    backend.close()
+    processes.close(console)
 
 
-def trials(way: str, count: int) -> Closed:
+def trials(kind: str, way: str, count: int, *, naive: bool = False) -> Closed:
     total = Closed()
     for n in range(count):
         folder = Path(tempfile.mkdtemp(prefix="retriage-closed-"))
         try:
-            trial(folder, way, total, midway=n % 2 == 1)
+            trial(kind, folder, way, total, midway=naive or n % 2 == 1, naive=naive)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     return total
@@ -189,7 +212,7 @@ plan = console.book.plan((folder / "plan").read_text())
 if way == "size":
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     console.book.refuse({"plan": plan.id}, console._clock.now())
-    size = max((folder / "state" / name).stat().st_size for name in ("trail.db", "trail.db-wal"))
+    size = (folder / "state" / "trail.db-wal").stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 elif os.getuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -203,16 +226,13 @@ except TrailUnavailable as fault:
 
 def limited(folder: Path, way: str) -> tuple[str, int]:
     """What a process told that may not write the trail's files, or not make them larger; and the rows it changed."""
-    (folder / "state").mkdir()
-    queue = QueueFile.create(folder / "queue.db")
-    queue.fill(100, updated=datetime.now(UTC) - timedelta(hours=1))
+    system, _ = systems.create("sqlite_queue", folder, 100)
     console = processes.console_of(folder)
-    (folder / "plan").write_text(console.propose(matching("condition:terminal"), KEEP).id)
-    console.book.close()  # type: ignore[attr-defined]
-    console.backends["queue"].close()
-    queue.forget()
+    processes.propose(console, folder)
+    processes.close(console)
+    system.forget()
     if way != "size":  # may write the queue and read the trail, or not even that
-        for file in (folder, queue.path, *folder.glob("queue.db*")):
+        for file in (folder, folder / "system", *folder.glob("queue.db*")):
             file.chmod(0o777)
         for file in (folder / "state").iterdir():
             file.chmod(0o644)
@@ -222,4 +242,4 @@ def limited(folder: Path, way: str) -> tuple[str, int]:
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
     )
     assert ran.returncode == 0, ran.stderr
-    return ran.stdout.strip(), len(queue.touched())
+    return ran.stdout.strip(), len(system.touched())

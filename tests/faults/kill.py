@@ -1,9 +1,10 @@
 """Kill at any moment: a console is killed again and again while it hands items back to live workers.
 
-    python -m tests.faults.kill --items 10000 --kills 200 --seed 1 [--naive] [--points]
+    python -m tests.faults.kill --system file_queue --items 10000 --kills 200 --seed 1 [--naive] [--points]
 
 Each round is one override. Its process is killed at a random moment, or at a named fault point, and a fresh process
-goes on, until the plan is at its end. Then the oracle in the queue's own database is compared with the trail.
+goes on, until the plan is at its end. Then the oracle in the system's own store is compared with the trail.
+With --cut the server ends the console's connections instead, and the same process goes on.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
-from tests.faults import processes
-from tests.faults.world import KEEP, QueueFile, final_outcomes, matching
+from tests.faults import processes, systems
+from tests.faults.systems import System
+from tests.faults.world import final_outcomes
 
 POINTS = {
     "core": ("before_write", "after_write"),
@@ -32,29 +35,31 @@ POINTS = {
 EVERY_POINT = (*POINTS["core"], *POINTS["trail"])
 UNKNOWN = ("after_write", "before_outcome")
 """Where a kill leaves written what is not recorded."""
-KILLS_PER_ROUND = 8
+KILLS_PER_ROUND = 20
 
 
 @dataclass
 class Tally:
     """What a campaign found. All of `lost`, `twice`, `unrecorded` and `wrong` must be 0."""
 
+    system: str
     seed: int
     kills: int = 0
     rounds: int = 0
     items: int = 0
     lost: int = 0
-    """Rows that are gone, or planned items that were not handed back though nothing stood in their way."""
+    """Items that are gone or broken, or were planned and not handed back though nothing stood in their way."""
     twice: int = 0
     unrecorded: int = 0
-    """Changed in the database, but neither `changed` nor `indeterminate` in the trail."""
+    """Handed back in the store, but neither `changed` nor `indeterminate` in the trail."""
     wrong: int = 0
-    """Said to be changed, or not known, where the database shows no change; or told of twice."""
+    """Said to be changed, or not known, where the store shows no change; or told of twice."""
     indeterminate: int = 0
     unfinished: int = 0
     broken: int = 0
-    """Trails that do not verify."""
+    """Trails that do not verify, or raw data that is not what it was."""
     killed_at: dict[str, int] = field(default_factory=dict)
+    asked: int = 0
     whole: float = 0.3
     """Seconds a round takes when nobody is killed."""
 
@@ -106,41 +111,32 @@ def _wait(pid: int, seconds: float) -> int | None:
     return None
 
 
-def prepare(folder: Path, items: int) -> list[str]:
-    (folder / "state").mkdir()
-    queue = QueueFile.create(folder / "queue.db")
-    ids = queue.fill(items, updated=datetime.now(UTC) - timedelta(hours=1))
-    queue.forget()
-    return ids
-
-
 def plan(folder: Path) -> None:
     """In a process of its own, so that no connection is carried over a fork."""
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            console = processes.console_of(folder)
-            (folder / "plan").write_text(console.propose(matching("condition:terminal"), KEEP).id)
+            processes.propose(processes.console_of(folder), folder)
             code = 0
         finally:
             os._exit(code)
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def check(folder: Path, ids: list[str], tally: Tally, *, naive: bool) -> None:
-    queue = QueueFile(folder / "queue.db")
-    handed_back = queue.handed_back()
+def check(system: System, ids: list[str], tally: Tally, *, naive: bool) -> None:
+    folder = system.folder
+    handed_back = system.handed_back()
     tally.items += len(ids)
     tally.rounds += 1
-    tally.lost += len(set(ids) - set(queue.ids())) + len(set(ids) - handed_back.keys())
+    tally.lost += len(set(ids) - system.present()) + len(set(ids) - handed_back.keys())
     tally.twice += sum(times > 1 for times in handed_back.values())
     if naive:
-        told = {id: ["changed"] * times for id, times in queue.run("SELECT task_id, count(*) FROM notes GROUP BY 1")}
+        told = {id: ["changed"] * times for id, times in system.notes().items()}
     else:
         book = processes.trail_of(folder)
         (override,) = book.overrides()
-        told = {key.split("/")[1]: what for key, what in final_outcomes(book, override.op_id).items()}
+        told = {key.partition("/")[2]: what for key, what in final_outcomes(book, override.op_id).items()}
         tally.unfinished += override.state.value != "finished"
         tally.broken += not book.verify().ok
         book.close()
@@ -150,34 +146,61 @@ def check(folder: Path, ids: list[str], tally: Tally, *, naive: bool) -> None:
     tally.wrong += len(said - handed_back.keys()) + sum(len(what) != 1 for what in told.values())
 
 
-def random_round(folder: Path, items: int, kills: int, tally: Tally, chance: random.Random, *, naive: bool, workers: int = 2) -> None:
-    """One override, killed up to so many times at random moments."""
-    ids = prepare(folder, items)
-    if not naive:
-        plan(folder)
-    pids = _workers(folder, workers, chance.randrange(2**31))
+@contextmanager
+def world(kind: str, items: int) -> Iterator[tuple[System, list[str]]]:
+    """A system in a folder of its own, and nothing of it left afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="retriage-kill-"))
     try:
-        for _ in range(kills):
-            began = time.monotonic()
-            child = _child(folder, chance.randrange(2**31), naive=naive)
-            status = _wait(child, chance.uniform(0, tally.whole))
-            if status is not None:  # it was faster than thought: next time kill earlier
-                tally.whole = min(tally.whole, time.monotonic() - began)
-                break
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            tally.kills += 1
-        _finish(folder, chance, naive=naive)
+        system, ids = systems.create(kind, folder, items)
+        try:
+            yield system, ids
+        finally:
+            system.drop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def at_work(folder: Path, count: int, seed: int) -> Iterator[None]:
+    pids = _workers(folder, count, seed)
+    try:
+        yield
     finally:
         _end(pids)
-    check(folder, ids, tally, naive=naive)
 
 
-def _finish(folder: Path, chance: random.Random, *, naive: bool) -> None:
+def random_round(items: int, kills: int, tally: Tally, chance: random.Random, *, naive: bool) -> None:
+    """One override, killed up to so many times at random moments."""
+    with world(tally.system, items) as (system, ids):
+        if not naive:
+            plan(system.folder)
+        raw = system.raw_hash() if isinstance(system, Raw) else ""
+        with at_work(system.folder, 2, chance.randrange(2**31)):
+            for _ in range(kills):
+                child = _child(system.folder, chance.randrange(2**31), naive=naive)
+                if _wait(child, chance.uniform(0, max(0.1, tally.whole * 3 / kills))) is not None:
+                    tally.whole *= 0.7  # it was faster than thought: next time kill earlier
+                    break
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                tally.kills += 1
+            _finish(system, chance, naive=naive)
+        check(system, ids, tally, naive=naive)
+        tally.broken += isinstance(system, Raw) and system.raw_hash() != raw
+
+
+@runtime_checkable
+class Raw(Protocol):
+    """A system with data that nobody may touch."""
+
+    def raw_hash(self) -> str: ...
+
+
+def _finish(system: System, chance: random.Random, *, naive: bool) -> None:
     """Fresh processes until one says that the plan is at its end. A naive one cannot know: it is run as long as
-    something is FAILED, as whoever trusts it would, for as long as we look."""
+    something has failed, as whoever trusts it would, for as long as we look."""
     for _ in range(20 if naive else 5):
-        last = _child(folder, chance.randrange(2**31), naive=naive)
+        last = _child(system.folder, chance.randrange(2**31), naive=naive)
         status = _wait(last, 3 if naive else 300)
         if status is None:
             os.kill(last, signal.SIGKILL)
@@ -186,79 +209,97 @@ def _finish(folder: Path, chance: random.Random, *, naive: bool) -> None:
             return
         if naive:
             time.sleep(0.1)
-            if QueueFile(folder / "queue.db").handed_back().most_common(1)[0][1] > 1:
+            if system.handed_back().most_common(1)[0][1] > 1:
                 return
 
 
-def undisturbed(folder: Path, items: int) -> float:
-    prepare(folder, items)
-    plan(folder)
-    pids = _workers(folder, 2, 1)
-    began = time.monotonic()
-    os.waitpid(_child(folder, 1, naive=False), 0)
-    took = time.monotonic() - began
-    _end(pids)
-    return took
+def undisturbed(kind: str, items: int) -> float:
+    with world(kind, items) as (system, _):
+        plan(system.folder)
+        with at_work(system.folder, 2, 1):
+            began = time.monotonic()
+            os.waitpid(_child(system.folder, 1, naive=False), 0)
+            return time.monotonic() - began
 
 
-def _until_taken(folder: Path) -> None:
+def _until_taken(system: System) -> None:
     """A worker has taken something, so that the after-image alone cannot tell what happened."""
     end = time.monotonic() + 10
-    while time.monotonic() < end and not QueueFile(folder / "queue.db").run("SELECT 1 FROM oracle WHERE new_status = 'RUNNING' LIMIT 1"):
+    while time.monotonic() < end and not system.taken():
         time.sleep(0.01)
 
 
-def point_round(folder: Path, items: int, point: str, tally: Tally, *, passes: int = 2) -> None:
+def point_round(items: int, point: str, tally: Tally, *, passes: int = 2) -> None:
     """One override, killed at a named point, then brought to its end."""
-    ids = prepare(folder, items)
-    plan(folder)
-    pids = _workers(folder, 2, 1)
-    try:
-        is_core = point in POINTS["core"]
-        named = f"{point}:{passes}"
-        first = processes.start(
-            "carry", str(folder), "--point", named if is_core else "", "--chunk", "500",
-            env={} if is_core else {"RETRIAGE_FAULT_POINT": named},
-        )
-        first.communicate(timeout=60)
-        if first.returncode == -signal.SIGKILL:
-            tally.kills += 1
-            tally.killed_at[point] = tally.killed_at.get(point, 0) + 1
-        if point in UNKNOWN:
-            _until_taken(folder)
-        _finish(folder, random.Random(1), naive=False)
-    finally:
-        _end(pids)
-    check(folder, ids, tally, naive=False)
+    with world(tally.system, items) as (system, ids):
+        plan(system.folder)
+        with at_work(system.folder, 2, 1):
+            is_core = point in POINTS["core"]
+            named = f"{point}:{passes}"
+            first = processes.start(
+                "carry", str(system.folder), "--point", named if is_core else "", "--chunk", "500",
+                env={} if is_core else {"RETRIAGE_FAULT_POINT": named},
+            )
+            first.communicate(timeout=60)
+            if first.returncode == -signal.SIGKILL:
+                tally.kills += 1
+                tally.killed_at[point] = tally.killed_at.get(point, 0) + 1
+            if point in UNKNOWN:
+                _until_taken(system)
+            _finish(system, random.Random(1), naive=False)
+        check(system, ids, tally, naive=False)
 
 
-def campaign(items: int, kills: int, seed: int, *, naive: bool = False, points: Sequence[str] = (), log: bool = False) -> Tally:
-    tally, chance = Tally(seed), random.Random(seed)
-    base = Path(tempfile.mkdtemp(prefix="retriage-kill-"))
-    try:
-        if kills and not naive:
-            tally.whole = undisturbed(Path(tempfile.mkdtemp(dir=base)), items)
-        while tally.kills < kills and tally.rounds < 4 + kills:
-            folder = Path(tempfile.mkdtemp(dir=base))
-            random_round(folder, items, min(KILLS_PER_ROUND, kills - tally.kills), tally, chance, naive=naive)
-            shutil.rmtree(folder)
-            if log:
-                sys.stderr.write(f"{tally}\n")
-        for point in points:
-            folder = Path(tempfile.mkdtemp(dir=base))
-            # Only the end of an override changes its state; and of the first chunk workers take at once.
-            early = point.endswith("_state") or point in UNKNOWN
-            point_round(folder, items, point, tally, passes=1 if early else 3)
-            shutil.rmtree(folder)
-            if log:
-                sys.stderr.write(f"{point}: {tally}\n")
-    finally:
-        shutil.rmtree(base, ignore_errors=True)
+def cut_round(items: int, cuts: int, tally: Tally, chance: random.Random) -> None:
+    """One override whose connections the server ends again and again; nobody else works on its items."""
+    with world(tally.system, items) as (system, ids):
+        assert isinstance(system, Cuttable)
+        plan(system.folder)
+        for _ in range(50):
+            child = _child(system.folder, chance.randrange(2**31), naive=False)
+            status = None
+            while status is None:
+                status = _wait(child, chance.uniform(0, max(0.05, tally.whole * 2 / cuts)))
+                if status is None and tally.kills < tally.asked:
+                    tally.kills += system.cut()
+            if status == 0:
+                break
+        check(system, ids, tally, naive=False)
+
+
+@runtime_checkable
+class Cuttable(Protocol):
+    """A system whose server can end the console's connections."""
+
+    def cut(self) -> int: ...
+
+
+def campaign(
+    kind: str, items: int, kills: int, seed: int, *, naive: bool = False, points: Sequence[str] = (), cut: bool = False, log: bool = False
+) -> Tally:
+    tally, chance = Tally(kind, seed, asked=kills), random.Random(seed)
+    if kills and not naive:
+        tally.whole = undisturbed(kind, items)
+    while tally.kills < kills and tally.rounds < 4 + kills:
+        if cut:
+            cut_round(items, min(KILLS_PER_ROUND, kills), tally, chance)
+        else:
+            random_round(items, min(KILLS_PER_ROUND, kills - tally.kills), tally, chance, naive=naive)
+        if log:
+            sys.stderr.write(f"{tally}\n")
+    for point in points:
+        # Only the end of an override changes its state; and of the first chunk workers take at once.
+        early = point.endswith("_state") or point in UNKNOWN
+        point_round(items, point, tally, passes=1 if early else 3)
+        if log:
+            sys.stderr.write(f"{point}: {tally}\n")
     return tally
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--system", choices=systems.KINDS, default="sqlite_queue")
+    parser.add_argument("--cut", action="store_true", help="end connections instead of processes")
     parser.add_argument("--items", type=int, default=500)
     parser.add_argument("--kills", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
@@ -268,7 +309,9 @@ def main() -> int:
     parser.add_argument("--log", action="store_true")
     given = parser.parse_args()
     points = EVERY_POINT if given.points else (given.point,) if given.point else ()
-    tally = campaign(given.items, given.kills, given.seed, naive=given.naive, points=points, log=given.log)
+    tally = campaign(
+        given.system, given.items, given.kills, given.seed, naive=given.naive, points=points, cut=given.cut, log=given.log
+    )
     sys.stdout.write(json.dumps({**asdict(tally), "ok": tally.ok}) + "\n")
     return 0 if tally.ok else 1
 

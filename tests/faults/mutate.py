@@ -1,29 +1,30 @@
-"""Exactly the confirmed plan: a share of the rows is changed between preview and apply."""
+"""Exactly the confirmed plan: a share of the items is changed between preview and apply.
+
+The naive variant applies what it saw in the preview, whatever is there by now, and must be caught.
+"""
 
 from __future__ import annotations
 
 import random
-import sqlite3
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
-from tests.faults.world import KEEP, NOON, confirm, matching, outcomes, planned, world_in
-
-_NOT_A_CHANGE = frozenset({"last_error", "entity_id"})
-"""What the plan neither guards nor assigns."""
+from console.core.backend import Change, Outcome, Requeues
+from console.core.operations import Operations
+from tests.faults import processes, systems
+from tests.faults.world import confirm, outcomes, planned
 
 
 @dataclass
 class Mutated:
-    """One trial: both must be 0."""
+    """Trials: both must be 0."""
 
     trials: int = 0
     outside: int = 0
-    """Rows touched that were not in the plan, or were changed since."""
+    """Items touched that were not in the plan, or were changed since."""
     unreported: int = 0
-    """Changed rows that were not reported as conflicted, or untouched ones that were not handed back."""
+    """Changed items that were not reported as conflicted, or untouched ones that were not handed back."""
     changed: int = 0
 
     @property
@@ -31,45 +32,46 @@ class Mutated:
         return not (self.outside or self.unreported)
 
 
-def _mutate(connection: sqlite3.Connection, ids: list[str], chance: random.Random) -> None:
-    moment = NOON - timedelta(minutes=chance.randrange(1, 50), microseconds=chance.randrange(10**6))
-    for id in ids:
-        kind = chance.randrange(7)
-        if kind == 0:
-            connection.execute("UPDATE async_tasks SET status = 'RUNNING', attempts = attempts + 1 WHERE task_id = ?", (id,))
-        elif kind == 1:
-            connection.execute("UPDATE async_tasks SET status = 'DONE', last_error = NULL WHERE task_id = ?", (id,))
-        elif kind == 2:
-            connection.execute("UPDATE async_tasks SET attempts = attempts + 1 WHERE task_id = ?", (id,))
-        elif kind == 3:
-            connection.execute("UPDATE async_tasks SET updated_at = ? WHERE task_id = ?", (moment.isoformat(), id))
-        elif kind == 4:
-            connection.execute("UPDATE async_tasks SET next_run_at = ? WHERE task_id = ?", (moment.isoformat(), id))
-        elif kind == 5:
-            connection.execute("DELETE FROM async_tasks WHERE task_id = ?", (id,))
-        else:  # another task under another id in its place
-            connection.execute("UPDATE async_tasks SET task_id = task_id || '-moved' WHERE task_id = ?", (id,))
+def _without_looking(backend: Requeues) -> None:
+    """Each change is written over whatever is there now."""
+    guarded = backend.swap
+
+    def swap(changes: Sequence[Change], *rest: object) -> Sequence[Outcome]:
+        now = zip(changes, backend.images(changes), strict=True)
+        return guarded([change if image is None else change._replace(before=image) for change, image in now], *rest)  # type: ignore[arg-type]
+
+    backend.swap = swap  # type: ignore[method-assign]
 
 
-def trial(folder: Path, items: int, share: float, seed: int, total: Mutated) -> None:
+def trial(kind: str, folder: Path, items: int, share: float, seed: int, total: Mutated, *, naive: bool = False) -> None:
     chance = random.Random(seed)
-    with world_in(folder) as world:
-        ids = world.queue.fill(items)
-        console = world.console()
-        plan = console.propose(matching("condition:terminal", limit=items * 2 // 3), KEEP)
-        wanted = [row.key.split("/")[1] for row in planned(console, plan)]
-        mutated = chance.sample(ids, max(1, round(len(ids) * share)))
-        with closing(sqlite3.connect(world.queue.path, isolation_level=None)) as connection:
-            connection.execute("BEGIN")
-            _mutate(connection, mutated, chance)
-            connection.execute("COMMIT")
-        world.queue.forget()
-        override = console.carry_out(plan.id, confirm(plan))
-        told = {key.split("/")[1]: what for key, (what, _) in outcomes(console, override).items()}
-        allowed = set(wanted) - set(mutated)
-        total.trials += 1
-        total.changed += len(mutated)
-        total.outside += len(world.queue.touched() - allowed)
-        total.unreported += sum(told[id] != "conflicted" for id in wanted if id in set(mutated))
-        total.unreported += sum(told[id] != "changed" for id in allowed)
-        total.unreported += len(allowed ^ set(world.queue.handed_back()))
+    system, ids = systems.create(kind, folder, items)
+    try:
+        console = processes.console_of(folder)
+        if naive:
+            _without_looking(console.backends[system.name])  # type: ignore[arg-type]
+        _trial(system, ids, console, share, chance, total)
+        processes.close(console)
+    finally:
+        system.drop()
+
+
+def _trial(system: systems.System, ids: list[str], console: Operations, share: float, chance: random.Random, total: Mutated) -> None:
+    plan = processes.propose(console, system.folder, limit=len(ids) * 2 // 3)
+    units: dict[str, set[str]] = {}
+    for row in planned(console, plan):
+        units.setdefault(row.unit or row.key, set()).add(row.key.partition("/")[2])
+    wanted = set().union(*units.values())
+    mutated = set(chance.sample(ids, max(1, round(len(ids) * share))))
+    system.mutate(sorted(mutated), chance)
+    system.forget()
+    override = console.carry_out(plan.id, confirm(plan))
+    told = {key.partition("/")[2]: what for key, (what, _) in outcomes(console, override).items()}
+    spoilt = set().union(*(unit for unit in units.values() if unit & mutated))
+    allowed = wanted - spoilt
+    total.trials += 1
+    total.changed += len(mutated)
+    total.outside += len(system.touched() - allowed)
+    total.unreported += sum(told[id] != "conflicted" for id in spoilt)
+    total.unreported += sum(told[id] != "changed" for id in allowed)
+    total.unreported += len(allowed ^ set(system.handed_back()))

@@ -3,7 +3,7 @@
     python -m tests.faults.processes carry FOLDER [--point NAME[:PASSES]] [--chunk MICROSECONDS] [--naive]
     python -m tests.faults.processes work FOLDER SEED
 
-A folder holds `queue.db` (with its oracle), `state/trail.db`, and `plan`, the id of the plan to bring to its end.
+A folder holds a system with its oracle, `state/trail.db`, and `plan`, the id of the plan to bring to its end.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ import argparse
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,11 +25,13 @@ from console.core.faults import Fault
 from console.core.limits import Limits
 from console.core.operations import Operations
 from console.core.override import Override, OverrideState
+from console.core.plan import Plan
 from console.core.ports import Stop
 from console.process import Signals, SystemClock
 from console.trail.owner import owner_token
 from console.trail.store import TrailBook, open_book
-from tests.faults.world import WHENCE, WHO, QueueFile, confirm
+from tests.faults import systems
+from tests.faults.world import WHENCE, WHO, confirm, matching
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -40,18 +40,27 @@ def trail_of(folder: Path, *, read_only: bool = False) -> TrailBook:
     return open_book(f"sqlite:///{folder}/state/trail.db", read_only=read_only, anchor=None, clock=SystemClock())
 
 
-def queue_of(folder: Path) -> QueueFile:
-    return QueueFile(folder / "queue.db")
-
-
 def console_of(
     folder: Path, *, chunk: int = 50_000, reach: Callable[[str], None] = lambda _: None, deadline: float = 30
 ) -> Operations:
     limits = Limits(max_items=1_000_000, chunk_target=timedelta(microseconds=chunk))
-    backend = queue_of(folder).open(deadline=timedelta(seconds=deadline))
+    backend = systems.of(folder).open(timedelta(seconds=deadline))
     return Operations(
-        {"queue": backend}, trail_of(folder), SystemClock(), limits=limits, owner=owner_token(), reach=reach
+        {backend.name: backend}, trail_of(folder), SystemClock(), limits=limits, owner=owner_token(), reach=reach
     )
+
+
+def close(console: Operations) -> None:
+    console.book.close()  # type: ignore[attr-defined]
+    for backend in console.backends.values():
+        backend.close()
+
+
+def propose(console: Operations, folder: Path, limit: int | None = None) -> Plan:
+    """Everything that failed, as the system's items are handed back; the plan is noted in the folder."""
+    plan = console.propose(matching(systems.FAILED, limit=limit), systems.of(folder).order)
+    (folder / "plan").write_text(plan.id)
+    return plan
 
 
 def bring_to_its_end(folder: Path, console: Operations, stop: Stop | None = None) -> Override:
@@ -65,19 +74,11 @@ def bring_to_its_end(folder: Path, console: Operations, stop: Stop | None = None
     return console.resume(begun[0].op_id, WHO, WHENCE, stop)
 
 
-def naive(folder: Path, chunk: int = 100) -> None:
-    """What a script would do: whatever is FAILED now, and a note of it afterwards."""
-    with closing(sqlite3.connect(folder / "queue.db", isolation_level=None, timeout=30)) as queue:
-        queue.execute("CREATE TABLE IF NOT EXISTS notes (task_id TEXT)")
-        for _ in range(1_000_000):
-            rows = queue.execute(
-                "UPDATE async_tasks SET status = 'PENDING', next_run_at = strftime('%Y-%m-%dT%H:%M:%S+00:00', 'now') WHERE task_id IN"
-                " (SELECT task_id FROM async_tasks WHERE status = 'FAILED' ORDER BY task_id LIMIT ?) AND status = 'FAILED'"
-                " RETURNING task_id", (chunk,),
-            ).fetchall()
-            if not rows:
-                return
-            queue.executemany("INSERT INTO notes VALUES (?)", rows)
+def naive(folder: Path) -> None:
+    """What a script would do: whatever has failed by now, and a note of it afterwards."""
+    system = systems.of(folder)
+    while system.naive():
+        pass
 
 
 def killer(point: str) -> Callable[[str], None]:
@@ -113,12 +114,12 @@ def carry(folder: Path, point: str, chunk: int, is_naive: bool) -> int:
 
 
 def work(folder: Path, seed: int) -> None:
-    """The queue's own worker: a task takes it up to three milliseconds, and three in ten fail again."""
+    """The system's own worker: an item takes it up to three milliseconds, and three in ten fail again."""
     chance = random.Random(seed)
     signals = Signals()
     signals.listen()
 
-    def handle(_type: str, _payload: Mapping[str, Any]) -> None:
+    def handle(_what: object, _payload: Mapping[str, Any]) -> None:
         time.sleep(chance.random() * 0.003)
         if chance.random() < 0.3:
             raise RuntimeError("upstream timed out")
@@ -127,7 +128,7 @@ def work(folder: Path, seed: int) -> None:
         def sleep(self, seconds: float) -> None:
             super().sleep(min(seconds, 0.02))
 
-    queue_of(folder).open().run(handle, Brisk(), signals, lambda _: None)
+    systems.of(folder).work(handle, Brisk(), signals)
 
 
 def start(*arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:

@@ -11,12 +11,11 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from console.core.faults import Fault, OverrideRunning
-from tests.faults import processes
-from tests.faults.world import KEEP, QueueFile, confirm, final_outcomes, matching
+from tests.faults import processes, systems
+from tests.faults.world import confirm, final_outcomes
 
 
 @dataclass
@@ -52,40 +51,62 @@ def apply(folder: Path, plan_id: str) -> None:
     raise AssertionError("never had a turn")
 
 
-def trial(items: int, seed: int, total: Rivals) -> None:
+def trial(kind: str, items: int, seed: int, total: Rivals, *, naive: bool = False) -> None:
     folder = Path(tempfile.mkdtemp(prefix="retriage-rivals-"))
     try:
-        (folder / "state").mkdir()
-        queue = QueueFile.create(folder / "queue.db")
-        ids = queue.fill(items, updated=datetime.now(UTC) - timedelta(hours=1))
-        queue.forget()
-        console = processes.console_of(folder)
-        plans = [console.propose(matching("condition:terminal"), KEEP) for _ in range(2)]
-        workers = [processes.start("work", str(folder), str(seed * 10 + n)) for n in range(4)]
-        consoles = [
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.rivals", str(folder), plan.id], cwd=processes.ROOT, text=True, stderr=subprocess.PIPE
-            )
-            for plan in plans
-        ]
-        said = [process.communicate(timeout=100)[1] for process in consoles]
-        for worker in workers:
-            worker.terminate()
-        said += [worker.communicate(timeout=60)[1] for worker in workers]
-        handed_back = queue.handed_back()
-        told = [final_outcomes(console.book, override.op_id) for override in console.book.overrides()]
-        total.trials += 1
-        total.items += len(ids)
-        total.won += len(handed_back)
-        total.twice += sum(times > 1 for times in handed_back.values())
-        total.untold += sum(sum(one[f"queue/{id}"] == ["changed"] for one in told) != 1 for id in ids)
-        total.locked += sum(bool(text) for text in said)
-        if any(said):
-            sys.stderr.write("".join(said))
-        console.book.close()  # type: ignore[attr-defined]
-        console.backends["queue"].close()
+        system, ids = systems.create(kind, folder, items)
+        try:
+            if naive:
+                _scripts(system, ids, seed, total)
+            else:
+                _trial(system, ids, seed, total)
+        finally:
+            system.drop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _scripts(system: systems.System, ids: list[str], seed: int, total: Rivals) -> None:
+    """Two naive scripts at once: what fails again meanwhile is handed back again."""
+    workers = [processes.start("work", str(system.folder), str(seed * 10 + n)) for n in range(4)]
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not total.twice:
+        for script in [processes.start("carry", str(system.folder), "--naive") for _ in range(2)]:
+            script.communicate(timeout=100)
+        total.twice = sum(times > 1 for times in system.handed_back().values())
+    for worker in workers:
+        worker.terminate()
+        worker.communicate(timeout=60)
+    total.trials += 1
+    total.items += len(ids)
+
+
+def _trial(system: systems.System, ids: list[str], seed: int, total: Rivals) -> None:
+    folder = system.folder
+    console = processes.console_of(folder)
+    plans = [processes.propose(console, folder) for _ in range(2)]
+    workers = [processes.start("work", str(folder), str(seed * 10 + n)) for n in range(4)]
+    consoles = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.rivals", str(folder), plan.id], cwd=processes.ROOT, text=True, stderr=subprocess.PIPE
+        )
+        for plan in plans
+    ]
+    said = [process.communicate(timeout=100)[1] for process in consoles]
+    for worker in workers:
+        worker.terminate()
+    said += [worker.communicate(timeout=60)[1] for worker in workers]
+    handed_back = system.handed_back()
+    told = [final_outcomes(console.book, override.op_id) for override in console.book.overrides()]
+    total.trials += 1
+    total.items += len(ids)
+    total.won += len(handed_back)
+    total.twice += sum(times > 1 for times in handed_back.values())
+    total.untold += sum(sum(one[f"{system.name}/{id}"] == ["changed"] for one in told) != 1 for id in ids)
+    total.locked += sum(bool(text) for text in said)
+    if any(said):
+        sys.stderr.write("".join(said))
+    processes.close(console)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ import signal
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from console.core.override import OverrideState
-from tests.faults import processes
-from tests.faults.world import KEEP, WHENCE, WHO, QueueFile, final_outcomes, matching
+from tests.faults import processes, systems
+from tests.faults.world import WHENCE, WHO, final_outcomes
 
 SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 PROMISED, MARGIN = 2.0, 2.0
@@ -38,38 +37,56 @@ class Signalled:
         return not (self.open or self.late or self.unrecorded or self.unfinished or self.twice)
 
 
-def trial(number: signal.Signals, items: int, total: Signalled) -> None:
+def trial(kind: str, number: signal.Signals, items: int, total: Signalled, *, naive: bool = False) -> None:
     folder = Path(tempfile.mkdtemp(prefix="retriage-signal-"))
     try:
-        (folder / "state").mkdir()
-        queue = QueueFile.create(folder / "queue.db")
-        queue.fill(items, updated=datetime.now(UTC) - timedelta(hours=1))
-        queue.forget()
-        console = processes.console_of(folder)
-        (folder / "plan").write_text(console.propose(matching("condition:terminal"), KEEP).id)
-        process = processes.start("carry", str(folder), "--chunk", "1")
-        end = time.monotonic() + 60
-        while time.monotonic() < end and len(queue.touched()) < 2:
-            time.sleep(0.002)
-        process.send_signal(number)
-        began = time.monotonic()
-        _, said = process.communicate(timeout=60)
-        took = time.monotonic() - began
-        (override,) = console.book.overrides()
-        told = final_outcomes(console.book, override.op_id)
-        total.trials += 1
-        total.slowest = max(total.slowest, took)
-        total.late += took > PROMISED + MARGIN
-        total.open += len(console.book.open_intents(override.op_id))
-        total.unrecorded += len({f"queue/{id}" for id in queue.handed_back()} ^ told.keys())
-        if process.returncode == 1:
-            total.midway += 1
-            total.open += (override.state, override.note) != (OverrideState.STOPPED, "stopped by a signal")
-            override = console.resume(override.op_id, WHO, WHENCE)
-        total.unfinished += override.state is not OverrideState.FINISHED or bool(said)
-        total.twice += sum(times > 1 for times in queue.handed_back().values())
-        total.unfinished += len(queue.handed_back()) != items
-        console.book.close()  # type: ignore[attr-defined]
-        console.backends["queue"].close()
+        system, _ = systems.create(kind, folder, items)
+        try:
+            if naive:
+                _script(system, number, total)
+            else:
+                _trial(system, number, items, total)
+        finally:
+            system.drop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _script(system: systems.System, number: signal.Signals, total: Signalled) -> None:
+    """A naive script: the signal ends it wherever it is, between the write and its note of it too."""
+    process = processes.start("carry", str(system.folder), "--naive")
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not system.handed_back():
+        time.sleep(0.0005)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    total.trials += 1
+    total.unrecorded += len(system.handed_back().keys() ^ system.notes().keys())
+
+
+def _trial(system: systems.System, number: signal.Signals, items: int, total: Signalled) -> None:
+    console = processes.console_of(system.folder)
+    processes.propose(console, system.folder)
+    process = processes.start("carry", str(system.folder), "--chunk", "1")
+    end = time.monotonic() + 60
+    while time.monotonic() < end and len(system.touched()) < 2:
+        time.sleep(0.002)
+    process.send_signal(number)
+    began = time.monotonic()
+    _, said = process.communicate(timeout=60)
+    took = time.monotonic() - began
+    (override,) = console.book.overrides()
+    told = final_outcomes(console.book, override.op_id)
+    total.trials += 1
+    total.slowest = max(total.slowest, took)
+    total.late += took > PROMISED + MARGIN
+    total.open += len(console.book.open_intents(override.op_id))
+    total.unrecorded += len({f"{system.name}/{id}" for id in system.handed_back()} ^ told.keys())
+    if process.returncode == 1:
+        total.midway += 1
+        total.open += (override.state, override.note) != (OverrideState.STOPPED, "stopped by a signal")
+        override = console.resume(override.op_id, WHO, WHENCE)
+    total.unfinished += override.state is not OverrideState.FINISHED or bool(said)
+    total.twice += sum(times > 1 for times in system.handed_back().values())
+    total.unfinished += len(system.handed_back()) != items
+    processes.close(console)

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.faults import closed, kill, mutate, rivals, signals
+from tests.faults import closed, frozen, kill, mutate, rivals, signals, tamper
 from tests.faults.processes import ROOT
+from tests.faults.systems import KINDS, ON_POSTGRES
 
 SEED = 20261110
+OTHERS = [kind for kind in KINDS if kind != "sqlite_queue"]
 
 
 def campaign(*options: str) -> dict[str, Any]:
@@ -27,10 +29,11 @@ def campaign(*options: str) -> dict[str, Any]:
     return found
 
 
-def test_killed_at_random_moments() -> None:
-    found = campaign("--items", "500", "--kills", "8")
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_at_random_moments(kind: str) -> None:
+    found = campaign("--system", kind, "--items", "200", "--kills", "3")
     assert found["ok"], found
-    assert found["kills"] == 8, found
+    assert found["kills"] >= 3, found
 
 
 @pytest.mark.parametrize("point", kill.EVERY_POINT)
@@ -42,24 +45,56 @@ def test_killed_at_a_named_point(point: str) -> None:
         assert found["indeterminate"] > 0, "a worker took something before it was known to be applied"
 
 
-def test_the_driver_can_fail_a_naive_writer_is_caught() -> None:
-    found = campaign("--items", "500", "--kills", "8", "--naive")
+@pytest.mark.parametrize("kind", ["sqlite_queue", "file_queue", "postgres_analyses"])
+def test_the_driver_can_fail_a_naive_writer_is_caught(kind: str) -> None:
+    found = campaign("--system", kind, "--items", "300", "--kills", "6", "--naive")
     assert not found["ok"], found
     assert found["twice"] > 0, found
     assert found["unrecorded"] > 0, found
 
 
+@pytest.mark.parametrize("kind", ON_POSTGRES)
+def test_connections_cut_in_mid_chunk(kind: str) -> None:
+    found = campaign("--system", kind, "--items", "300", "--kills", "3", "--cut")
+    assert found["ok"], found
+    assert found["kills"] >= 3, found
+    assert not found["indeterminate"], "nobody else worked on them, so re-reading tells"
+
+
 @pytest.mark.parametrize("percent", [1, 10, 35, 70, 100])
 def test_rows_changed_between_preview_and_apply(tmp_path: Path, percent: int) -> None:
     total = mutate.Mutated()
-    mutate.trial(tmp_path, 300, percent / 100, SEED + percent, total)
+    mutate.trial("sqlite_queue", tmp_path, 300, percent / 100, SEED + percent, total)
     assert total.ok, (SEED, total)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_items_of_every_kind_changed_between_preview_and_apply(tmp_path: Path, kind: str) -> None:
+    total = mutate.Mutated()
+    mutate.trial(kind, tmp_path, 100, 0.4, SEED, total)
+    assert total.ok, (SEED, total)
+
+
+def test_a_writer_that_does_not_look_again_is_caught(tmp_path: Path) -> None:
+    total = mutate.Mutated()
+    mutate.trial("sqlite_queue", tmp_path, 100, 0.4, SEED, total, naive=True)
+    assert total.outside > 0
 
 
 @pytest.mark.parametrize("way", closed.WAYS)
 def test_an_unusable_trail_means_no_change_soon_said_and_reads_go_on(way: str) -> None:
-    total = closed.trials(way, 2)
+    total = closed.trials("sqlite_queue", way, 2)
     assert total.ok, total
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_without_a_trail_nothing_of_any_kind_is_changed(kind: str) -> None:
+    total = closed.trials(kind, "deleted", 2)
+    assert total.ok, total
+
+
+def test_a_console_that_goes_on_without_a_trail_is_caught() -> None:
+    assert closed.trials("sqlite_queue", "deleted", 1, naive=True).changed > 0
 
 
 @pytest.mark.parametrize("way", ["size", "nobody", "hidden"])
@@ -69,15 +104,34 @@ def test_a_trail_without_room_or_rights_means_no_change(way: str) -> None:
         assert closed.limited(Path(folder), way) == ("TrailUnavailable", 0)
 
 
-def test_two_consoles_on_one_selection_and_four_workers() -> None:
+@pytest.mark.parametrize("kind", ["sqlite_queue", "workflow_steps"])
+def test_two_consoles_on_one_selection_and_four_workers(kind: str) -> None:
     total = rivals.Rivals()
-    rivals.trial(400, SEED, total)
+    rivals.trial(kind, 200, SEED, total)
     assert total.ok, (SEED, total)
 
 
-@pytest.mark.parametrize("number", signals.SIGNALS)
-def test_a_signal_in_mid_override(number: int) -> None:
+def test_two_naive_scripts_are_caught() -> None:
+    total = rivals.Rivals()
+    rivals.trial("sqlite_queue", 200, SEED, total, naive=True)
+    assert total.twice > 0
+
+
+@pytest.mark.parametrize(("kind", "number"), [*(("sqlite_queue", number) for number in signals.SIGNALS), ("file_queue", signals.SIGNALS[0])])
+def test_a_signal_in_mid_override(kind: str, number: int) -> None:
     total = signals.Signalled()
-    signals.trial(number, 2_000, total)  # type: ignore[arg-type]
+    signals.trial(kind, number, 2_000, total)  # type: ignore[arg-type]
     assert total.ok, total
     assert total.midway == 1
+
+
+def test_tampering_is_found_and_looking_at_numbers_alone_is_not_enough() -> None:
+    total = tamper.trials(22, SEED)
+    assert total.ok, total
+    assert total.missed_by_naive > 0
+
+
+def test_a_frozen_server_is_told_in_time_and_others_answer_meanwhile() -> None:
+    total = frozen.Frozen()
+    frozen.trial(total, warm=True)
+    assert total.ok, total
