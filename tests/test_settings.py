@@ -58,6 +58,7 @@ def test_the_example_is_valid_and_complete() -> None:
     found = loads(text, Path("config.example.yaml"))
     assert [backend.name for backend in found.backends] == [
         "analysis-queue", "jobs", "job-files", "analyses", "partitions", "steps",
+        "river", "mail",
     ]  # fmt: skip
     assert found.console.model_fields_set == set(type(found.console).model_fields)
 

@@ -55,8 +55,11 @@ def test_the_wheel_holds_exactly_our_two_packages(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     with ZipFile(wheel) as archive:
-        tops = {name.partition("/")[0] for name in archive.namelist()}
-    assert tops == {"console", "plugins", f"retriage-{version}.dist-info"}
+        names = set(archive.namelist())
+    assert {name.partition("/")[0] for name in names} == {"console", "plugins", f"retriage-{version}.dist-info"}
+    beside = {p for kind in ("yaml", "md", "json") for p in (ROOT / "plugins").rglob(f"*.{kind}")}
+    assert beside
+    assert {str(path.relative_to(ROOT)) for path in beside} <= names
 
 
 GUARD = (
