@@ -28,8 +28,8 @@ class Action:
     """What must be there for it, in words; the place knows whether it is."""
     shown: bool = True
     """In the footer; everything is in the help and the palette."""
-    typing: bool = False
-    """What is typed next is meant for an input: it must have the focus before the next key is looked at."""
+    at_once: bool = False
+    """What is typed next is meant for where this leads: it is carried out before the next key is looked at."""
 
     @property
     def place(self) -> str:
@@ -42,7 +42,7 @@ class Action:
     def binding(self) -> Binding:
         action = self.id if self.place == EVERYWHERE else self.name
         return Binding(
-            self.key, action, self.label, show=self.shown, tooltip=self.help, id=self.id, priority=self.typing
+            self.key, action, self.label, show=self.shown, tooltip=self.help, id=self.id, priority=self.at_once
         )
 
 
@@ -59,18 +59,40 @@ PLACES: Mapping[str, str] = {
 AN_ITEM = "an item under the cursor"
 A_GROUP = "a group under the cursor"
 AN_OVERRIDE = "an override under the cursor"
+UNFINISHED = "an override that is not finished"
 RUNNING = "a running override"
 MARKS = "marked items"
 NO_CONFIG = "a console without a configuration"
 
 CATALOGUE: tuple[Action, ...] = (
-    Action("app.overview", "1", "Overview", "Every backend at a glance, and the retries that are coming", shown=False),
-    Action("app.failures", "2", "Failures", "The triage list over all backends", shown=False),
-    Action("app.groups", "3", "Groups", "Failures grouped by cause", shown=False),
-    Action("app.trail", "4", "Trail", "Every override and refusal, and whether the chain is whole", shown=False),
-    Action("app.run", "5", "Run", "The override this console carries out", shown=False),
+    Action(
+        "app.overview",
+        "1",
+        "Overview",
+        "Every backend at a glance, and the retries that are coming",
+        shown=False,
+        at_once=True,
+    ),
+    Action("app.failures", "2", "Failures", "The triage list over all backends", shown=False, at_once=True),
+    Action("app.groups", "3", "Groups", "Failures grouped by cause", shown=False, at_once=True),
+    Action(
+        "app.trail",
+        "4",
+        "Trail",
+        "Every override and refusal, and whether the chain is whole",
+        shown=False,
+        at_once=True,
+    ),
+    Action("app.run", "5", "Run", "The override this console carries out", shown=False, at_once=True),
     Action("app.help", "question_mark", "Help", "The keys of this place"),
-    Action("app.go_to", "g", "Go to", "Open an item by its key, a backend, a saved view or a place", shown=False),
+    Action(
+        "app.go_to",
+        "g",
+        "Go to",
+        "Open an item by its key, a backend, a saved view or a place",
+        shown=False,
+        at_once=True,
+    ),
     Action("app.tour", "ctrl+t", "Tour", "Show or hide the guide through the first five minutes", shown=False),
     Action("app.read_again", "ctrl+r", "Read again", "Read everything on this screen again, now", shown=False),
     Action("app.quit", "q", "Quit", "Leave the console"),
@@ -93,7 +115,7 @@ CATALOGUE: tuple[Action, ...] = (
         "slash",
         "Filter",
         "Write a filter; enter goes to the list, escape drops the change",
-        typing=True,
+        at_once=True,
     ),
     Action("failures.mark", "space", "Mark", "Mark or unmark this item and go to the next", needs=AN_ITEM),
     Action(
@@ -127,7 +149,7 @@ CATALOGUE: tuple[Action, ...] = (
     Action("failures.export", "e", "Export", "Write what is marked, or all that match, to a file", shown=False),
     Action("groups.open", "enter", "Narrow", "Show the failures of this group", needs=A_GROUP),
     Action("groups.requeue", "r", "Requeue", "Plan to hand back all of this group", dangerous=True, needs=A_GROUP),
-    Action("groups.filter", "slash", "Filter", "Group only what matches a filter", typing=True),
+    Action("groups.filter", "slash", "Filter", "Group only what matches a filter", at_once=True),
     Action("groups.copy", "y", "Copy", "Copy the error of this group, as it was stored", needs=A_GROUP, shown=False),
     Action("groups.runbook", "o", "Runbook", "Copy the address of the page that says what to do", needs=A_GROUP),
     Action("trail.open", "enter", "Open", "Everything about this override, item by item", needs=AN_OVERRIDE),
@@ -138,7 +160,7 @@ CATALOGUE: tuple[Action, ...] = (
         "Resume",
         "Settle what is unresolved and go on with this override",
         dangerous=True,
-        needs=AN_OVERRIDE,
+        needs=UNFINISHED,
     ),
     Action(
         "trail.undo",
@@ -151,7 +173,7 @@ CATALOGUE: tuple[Action, ...] = (
     Action("trail.copy", "y", "Copy", "Copy the id of this override", needs=AN_OVERRIDE, shown=False),
     Action("override.back", "escape", "Back", "Go back to the trail"),
     Action("override.undo", "z", "Undo", "Plan to take this override back", dangerous=True),
-    Action("override.resume", "x", "Resume", "Settle what is unresolved and go on", dangerous=True),
+    Action("override.resume", "x", "Resume", "Settle what is unresolved and go on", dangerous=True, needs=UNFINISHED),
     Action("override.copy", "y", "Copy", "Copy the id of this override", shown=False),
     Action("run.back", "escape", "Leave", "Leave it running and go back"),
     Action("run.pause", "p", "Pause", "Pause after the chunk that is being written", needs=RUNNING),
@@ -159,7 +181,7 @@ CATALOGUE: tuple[Action, ...] = (
     Action("run.stop", "x", "Stop", "Stop after the chunk that is being written; it can be resumed", needs=RUNNING),
     Action("item.back", "escape", "Back", "Go back to the list"),
     Action("item.requeue", "r", "Requeue", "Plan to hand this item back", dangerous=True),
-    Action("item.search", "slash", "Search", "Look for a text in the error and the row", typing=True),
+    Action("item.search", "slash", "Search", "Look for a text in the error and the row", at_once=True),
     Action("item.next_match", "n", "Next match", "Go to the next place found", shown=False),
     Action("item.previous_match", "N", "Previous match", "Go to the place found before", shown=False),
     Action("item.copy", "y", "Copy error", "Copy the whole error, as it was stored"),

@@ -22,7 +22,7 @@ from console.core.desk import Desk
 from console.core.faults import Fault
 from console.core.item import ItemKey
 from console.ui import safe
-from console.ui.actions import EVERYWHERE, PLACES, actions_of, bindings_of
+from console.ui.actions import EVERYWHERE, PLACES, action_named, actions_of, bindings_of
 from console.ui.lanes import off_loop
 from console.ui.messages import HealthChanged, RunChanged
 from console.ui.opening import Lay, Opening
@@ -200,17 +200,23 @@ class Console(Opening):
 
     # -- actions -----------------------------------------------------------------------------------
 
-    def action_overview(self) -> None:
-        self.switch_mode("overview")
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        known = action_named(EVERYWHERE, action)
+        if known is not None and known.at_once and not (isinstance(self.screen, Place) and not self.screen.typing):
+            return False  # it is a character of what is typed, or a dialog is open
+        return super().check_action(action, parameters)
 
-    def action_failures(self) -> None:
-        self.switch_mode("failures")
+    async def action_overview(self) -> None:
+        await self.switch_mode("overview")
 
-    def action_groups(self) -> None:
-        self.switch_mode("groups")
+    async def action_failures(self) -> None:
+        await self.switch_mode("failures")
 
-    def action_trail(self) -> None:
-        self.switch_mode("trail")
+    async def action_groups(self) -> None:
+        await self.switch_mode("groups")
+
+    async def action_trail(self) -> None:
+        await self.switch_mode("trail")
 
     def action_run(self) -> None:
         if self.runs.latest is None:

@@ -13,8 +13,10 @@ from textual.pilot import Pilot
 from console.core.desk import Unavailable
 from console.core.faults import PluginFault
 from console.core.person import Who
+from console.ui.actions import PLACES
 from console.ui.app import Console
 from console.ui.screens.item import ItemScreen
+from console.ui.screens.override import OverrideScreen
 from console.ui.screens.trail import TrailScreen
 from console.ui.widgets.group_list import GroupList
 from tests.ui.driving import NARROW, WIDE, console, failures, filtered, items, screen_text, until
@@ -82,7 +84,7 @@ async def plan(pilot: Pilot[None]) -> None:
     await until(pilot, lambda: "would change" in screen_text(pilot))
 
 
-async def trail(pilot: Pilot[None]) -> None:
+async def run(pilot: Pilot[None]) -> None:
     await _healthy(pilot)
     await failures(pilot)
     await filtered(pilot, "condition:terminal error~timeout backend:analysis-queue")
@@ -93,10 +95,26 @@ async def trail(pilot: Pilot[None]) -> None:
     await until(pilot, lambda: not screen.query_one("#confirm").disabled)
     screen.query_one("#confirm").press()  # type: ignore[attr-defined]
     await until(pilot, lambda: "✓ finished" in screen_text(pilot))
+
+
+async def trail(pilot: Pilot[None]) -> None:
+    await run(pilot)
     await pilot.press("4")
     await until(pilot, lambda: isinstance(pilot.app.screen, TrailScreen) and "the timeout" in screen_text(pilot))
     await pilot.press("v")
     await until(pilot, lambda: "✓ intact" in screen_text(pilot))
+
+
+async def override(pilot: Pilot[None]) -> None:
+    await trail(pilot)
+    await pilot.press("enter")
+    await until(pilot, lambda: isinstance(pilot.app.screen, OverrideScreen) and "item by item" in screen_text(pilot))
+
+
+async def go_to(pilot: Pilot[None]) -> None:
+    await failures_place(pilot)
+    await pilot.press("g")
+    await until(pilot, lambda: "Go to" in screen_text(pilot))
 
 
 STORIES: dict[str, Story] = {
@@ -107,7 +125,10 @@ STORIES: dict[str, Story] = {
     "groups": groups,
     "help": helped,
     "plan": plan,
+    "run": run,
     "trail": trail,
+    "override": override,
+    "go to": go_to,
 }
 
 
@@ -142,3 +163,16 @@ def test_other_themes_look_as_they_did(tmp_path: Path, snap_compare, theme: str)
 def test_read_only_looks_as_it_did(tmp_path: Path, snap_compare) -> None:
     laid = with_trail(small_world(tmp_path, 60, read_only=True), tmp_path)
     assert snap_compare(Console(laid), terminal_size=NARROW, run_before=failures_place)
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "160x50"])
+def test_the_welcome_looks_as_it_did(snap_compare, size: tuple[int, int]) -> None:
+    async def welcomed(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: "No backends are configured" in screen_text(pilot))
+
+    app = Console(desk([]), demo=lambda: desk([]))
+    assert snap_compare(app, terminal_size=size, run_before=welcomed)
+
+
+def test_every_place_has_a_picture() -> None:
+    assert set(PLACES) <= set(STORIES)

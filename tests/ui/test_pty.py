@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import sys
 import textwrap
-import time
 from pathlib import Path
 
-import pexpect
-import pyte
 import pytest
 
+from tests.ui.terminal import Terminal
 from tests.ui.test_hostile import hostile_world
 from tests.ui.world import NOON, make_async
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = textwrap.dedent("""
     import sys
     from pathlib import Path
@@ -29,45 +25,8 @@ SCRIPT = textwrap.dedent("""
 """)
 
 
-class Terminal:
-    """A console under a pty, its bytes, and what a terminal makes of them."""
-
-    def __init__(self, folder: Path, *names: str, size: tuple[int, int] = (24, 80)) -> None:
-        inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-        environment = {**inherited, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT)}
-        self.child = pexpect.spawn(
-            sys.executable, ["-c", SCRIPT, str(folder), *names], dimensions=size, env=environment, cwd=str(ROOT)
-        )
-        self.screen = pyte.Screen(size[1], size[0])
-        self._stream = pyte.ByteStream(self.screen)
-        self.sent = b""
-
-    def read(self) -> str:
-        try:
-            while True:
-                data = self.child.read_nonblocking(65536, timeout=0.05)
-                self.sent += data
-                self._stream.feed(data)
-        except (pexpect.TIMEOUT, pexpect.EOF):
-            return "\n".join(self.screen.display)
-
-    def until(self, text: str, within: float = 30) -> str:
-        end = time.monotonic() + within
-        while text not in (shown := self.read()):
-            assert time.monotonic() < end, f"{text!r} did not come:\n{shown}"
-        return shown
-
-    def press(self, keys: str) -> None:
-        self.child.send(keys)
-
-    def left(self, within: float = 10) -> int:
-        end = time.monotonic() + within
-        while self.child.isalive():
-            self.read()
-            assert time.monotonic() < end, "it does not end"
-        self.read()
-        self.child.close()
-        return self.child.exitstatus
+def opened(folder: Path, *names: str, size: tuple[int, int] = (24, 80)) -> Terminal:
+    return Terminal([sys.executable, "-c", SCRIPT, str(folder), *names], size)
 
 
 @pytest.fixture
@@ -78,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_open_filter_look_requeue_see_it_in_the_trail_and_quit(folder: Path) -> None:
-    terminal = Terminal(folder, "queue.db")
+    terminal = opened(folder, "queue.db")
     terminal.until("36 terminal")
     terminal.press("2")
     terminal.until("task-00")
@@ -103,7 +62,7 @@ def test_open_filter_look_requeue_see_it_in_the_trail_and_quit(folder: Path) -> 
 
 
 def test_no_byte_of_the_data_reaches_the_terminal_raw(folder: Path) -> None:
-    terminal = Terminal(folder, "hostile.db", size=(50, 160))
+    terminal = opened(folder, "hostile.db", size=(50, 160))
     terminal.until("terminal")
     terminal.press("2")
     terminal.until("␛")
@@ -130,7 +89,7 @@ def test_no_byte_of_the_data_reaches_the_terminal_raw(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_with_the_terminal_restored(folder: Path, number: signal.Signals) -> None:
-    terminal = Terminal(folder, "queue.db")
+    terminal = opened(folder, "queue.db")
     terminal.until("36 terminal")
     terminal.child.kill(number)
     assert terminal.left(5) == 128 + number

@@ -14,7 +14,7 @@ from console.core.faults import Fault
 from console.core.override import ItemOutcome, Override
 from console.core.ports import Book
 from console.ui import safe
-from console.ui.actions import bindings_of
+from console.ui.actions import UNFINISHED, bindings_of
 from console.ui.cells import Cell, moment, thousands
 from console.ui.lanes import off_loop
 from console.ui.messages import OutcomesReady
@@ -120,6 +120,9 @@ class OverrideScreen(Place):
             ]
         if len(self._outcomes) == _SHOWN:
             yield [Cell(f"  the first {_SHOWN}; retriage trail export has all", "muted")]
+
+    def has(self, need: str) -> bool:
+        return not self._override.state.over if need == UNFINISHED else True
 
     def action_back(self) -> None:
         self.dismiss(None)

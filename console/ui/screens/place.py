@@ -100,14 +100,15 @@ class Place(Reports, Screen[Any]):
         known = action_named(self.PLACE, action)
         if known is None:
             return True
-        if known.typing and self._typing:
+        if known.at_once and self.typing:
             return False  # it is a character of what is typed
         if self.refusal(known) or (known.needs and not self.has(known.needs)):
             return None
         return True
 
     @property
-    def _typing(self) -> bool:
+    def typing(self) -> bool:
+        """Whether keys are characters of a text now."""
         from textual.widgets import Input
 
         return isinstance(self.focused, Input)

@@ -86,13 +86,8 @@ class RunScreen(Place):
         yield []
         for kind, (words, tone) in _OUTCOMES.items():
             count = progress.counts[kind] if progress else 0
-            meaning = _MEANING.get(kind, "") if count else ""
-            yield [
-                Cell(
-                    f"  {safe.fit(words, 14)}{safe.fit(thousands(count), 10, right=True)}  ", tone if count else "muted"
-                ),
-                Cell(meaning, "muted"),
-            ]
+            yield _tally(words, count, tone, _MEANING.get(kind, ""))
+        yield _tally("– skipped", run.plan.selected - total, "muted", "blocked when it was planned, untouched")
         yield []
         yield [Cell("  rate          ", "muted"), Cell(f"{run.rate:,.0f} per second" if run.rate else "–")]
         if not run.over and run.rate:
@@ -155,3 +150,8 @@ class RunScreen(Place):
 
     def action_back(self) -> None:
         self.dismiss(None)
+
+
+def _tally(words: str, count: int, tone: str, meaning: str) -> Line:
+    number = f"  {safe.fit(words, 14)}{safe.fit(thousands(count), 10, right=True)}  "
+    return [Cell(number, tone if count else "muted"), Cell(meaning if count else "", "muted")]

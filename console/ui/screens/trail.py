@@ -16,7 +16,7 @@ from textual.widgets import Static
 from console.core.faults import Fault
 from console.core.override import Override, OverrideState
 from console.ui import safe
-from console.ui.actions import AN_OVERRIDE, bindings_of
+from console.ui.actions import AN_OVERRIDE, UNFINISHED, bindings_of
 from console.ui.audit import Refusal, auditor_of, refusals
 from console.ui.cells import Cell, Column, moment, short_age, thousands
 from console.ui.lanes import off_loop
@@ -69,6 +69,9 @@ class TrailList(LineTable):
         self.set_reactive(LineTable.cursor, max(min(self.cursor, len(self.entries) - 1), 0))
         self.resized()
         self.refresh()
+
+    def moved(self) -> None:
+        self.screen.refresh_bindings()
 
     def stamp(self, row: int) -> object:
         return self.entries[row], self.unresolved, self.now
@@ -131,6 +134,7 @@ class TrailScreen(Place):
 
     def ticked(self) -> None:
         self.table.now = self.desk.clock.now()
+        self.table.refresh()
 
     def read_again(self) -> None:
         self.start(self._read, "trail")
@@ -189,7 +193,10 @@ class TrailScreen(Place):
     # -- actions -----------------------------------------------------------------------------------
 
     def has(self, need: str) -> bool:
-        return isinstance(self.table.entry, Override) if need == AN_OVERRIDE else True
+        override = self._override()
+        if need == UNFINISHED:
+            return override is not None and (not override.state.over or override.op_id in self.table.unresolved)
+        return override is not None if need == AN_OVERRIDE else True
 
     def _override(self) -> Override | None:
         entry = self.table.entry

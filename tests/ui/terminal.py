@@ -1,0 +1,73 @@
+"""A program under a pty: its bytes, and what a terminal makes of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pexpect
+import pyte
+
+ROOT = Path(__file__).parents[2]
+_NOT_INHERITED = ("COLUMNS", "LINES", "NO_COLOR", "RETRIAGE_CONFIG")
+
+
+class Terminal:
+    """Types, reads, and says what is on the screen."""
+
+    def __init__(
+        self, command: Sequence[str], size: tuple[int, int] = (24, 80), more: Mapping[str, str] | None = None
+    ) -> None:
+        inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+        environment = {**inherited, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT)}
+        program, *arguments = command
+        self.child = pexpect.spawn(
+            program, arguments, dimensions=size, env={**environment, **(more or {})}, cwd=str(ROOT)
+        )
+        self.screen = pyte.Screen(size[1], size[0])
+        self._stream = pyte.ByteStream(self.screen)
+        self.sent = b""
+
+    def _take(self, within: float) -> bool:
+        try:
+            data = self.child.read_nonblocking(65536, timeout=within)
+        except (pexpect.TIMEOUT, pexpect.EOF):
+            return False
+        self.sent += data
+        self._stream.feed(data)
+        return True
+
+    def read(self) -> str:
+        while self._take(0.05):
+            pass
+        return "\n".join(self.screen.display)
+
+    def until(self, text: str, within: float = 60) -> str:
+        end = time.monotonic() + within
+        while text not in (shown := self.read()):
+            assert time.monotonic() < end, f"{text!r} did not come:\n{shown}"
+        return shown
+
+    def press(self, keys: str) -> None:
+        self.child.send(keys)
+
+    def timed(self, key: str) -> float:
+        """Seconds from a key to the first bytes of what it changes."""
+        self.read()
+        began = time.perf_counter()
+        self.child.send(key)
+        assert self._take(5), f"{key!r} changes nothing:\n{self.read()}"
+        return time.perf_counter() - began
+
+    def left(self, within: float = 10) -> int:
+        end = time.monotonic() + within
+        while self.child.isalive():
+            self.read()
+            assert time.monotonic() < end, "it does not end"
+        self.read()
+        self.child.close()
+        status = self.child.exitstatus
+        assert isinstance(status, int)
+        return status
