@@ -133,7 +133,11 @@ class _Cut:
 
 def show_item(args: Namespace, doors: Doors) -> int:
     key = ItemKey.parse(args.key)
-    desk = doors.desk()
+    return print_item(doors.desk(), key, args.format)
+
+
+def print_item(desk: Desk, key: ItemKey, wanted: str | None) -> int:
+    """One item with all there is to say about it; the exit code."""
     now = desk.clock.now()
     try:
         detail = desk.backend(key.backend).item(key, now)
@@ -141,11 +145,11 @@ def show_item(args: Namespace, doors: Doors) -> int:
         note(f"retriage: {key.backend}: {fault}")
         return NONE_ANSWERED
     overrides = desk.book.history_of(str(key)) if desk.book is not None else ()
-    if chosen_format(args.format) == "table":
+    if chosen_format(wanted) == "table":
         _print_detail(detail, overrides, desk, now)
         return 0
     fields = (*FIELDS, "notes", "schedule", "history", "overrides", "native")
-    print_rows([detail], Shape(fields, lambda one: _full_record(one, overrides), ()), args.format)
+    print_rows([detail], Shape(fields, lambda one: _full_record(one, overrides), ()), wanted)
     return 0
 
 

@@ -20,7 +20,7 @@ from console.core.backend import (
     Severity,
 )
 from console.core.faults import NoSuchItem, ReadOnlyRefused, Unreachable
-from console.core.item import Attempt, Detail, ItemKey
+from console.core.item import Attempt, Detail, Item, ItemKey
 from console.core.policy import Exponential, PolicyOverride, RetryPolicy, schedule_ahead
 from console.core.ports import Clock, Stop
 from console.core.query import Filter, Sort
@@ -34,7 +34,7 @@ from console.sql.values import text
 from plugins.partition_store import schema
 from plugins.partition_store.actions import Rails, abilities
 from plugins.partition_store.rows import Native, PartitionRows, stored
-from plugins.partition_store.sink import OutsideSink, Partition, RawSink, open_sink, runs
+from plugins.partition_store.sink import OutsideSink, Partition, RawSink, Run, open_sink, runs
 from plugins.partition_store.tables import SAME_KEY, Joined, Marks, Tables
 from plugins.partition_store.writing import Desk
 
@@ -185,7 +185,7 @@ class PartitionStore(SqlBackend):
         native = Native(*rows[0])
         item = self._rows.read(rows[0], now)
         state = self._state(native.partition)
-        error = state.get("error_message")
+        error = text(state.get("error_message")) or None
         facts = self._rows.facts(native)
         shown = [(name, _shown(value)) for name, value in state.items()]
         shown += [
@@ -193,16 +193,14 @@ class PartitionStore(SqlBackend):
             for name, value in self.tables.control_row(native.partition).items()
             if name not in schema.KEY
         ]
-        attempts = (
-            (Attempt(item.attempts, item.updated_at, item.native_status, text(error) or None),) if item.attempts else ()
-        )
+        found, problem = self._runs(native.partition)
         return Detail(
             item,
-            text(error) or item.error,
-            attempts,
+            error or item.error,
+            tuple(_attempts(item, error, found)),
             tuple(schedule_ahead(facts, self.policy, item.verdict, now)),
             tuple(shown),
-            tuple(self._runs(native)),
+            problem or tuple(_told(native, found)),
         )
 
     def _state(self, partition: Partition) -> dict[str, Any]:
@@ -210,23 +208,14 @@ class PartitionStore(SqlBackend):
         rows = self.tables.fetch(sql, partition)
         return dict(zip(schema.STATE, rows[0], strict=True)) if rows else {}
 
-    def _runs(self, native: Native) -> Iterator[tuple[str, str]]:
-        """The runs in the raw sink, the current one marked, and a current one that does not exist."""
-        current = native.current_run_id
+    def _runs(self, partition: Partition) -> tuple[list[Run], tuple[tuple[str, str], ...]]:
+        """The runs in the raw sink, or why they cannot be known."""
         try:
-            found = runs(self.sink, native.partition)
+            return runs(self.sink, partition), ()
         except OutsideSink as outside:
-            yield "invalid", outside.detail
-            return
+            return [], (("invalid", outside.detail),)
         except Unreachable as fault:
-            yield "raw sink", fault.detail
-            return
-        for run in found:
-            yield f"run {run.run_id}{' (current)' if run.run_id == current else ''}", str(run)
-        if not found:
-            yield "raw sink", native.partition.invalid or "no run of this partition"
-        if current is not None and current not in {run.run_id for run in found}:
-            yield "invariant violation", f"current_run_id is {text(current)[:80]!r}, but there is no such run"
+            return [], (("raw sink", fault.detail),)
 
     # -- actions ---------------------------------------------------------------------------------
 
@@ -271,6 +260,29 @@ class PartitionStore(SqlBackend):
 def _absent(partition: Partition) -> Native:
     empty: dict[str, Any] = dict.fromkeys(Native._fields)
     return Native(**{**empty, **partition._asdict(), "explicit": 0})
+
+
+def _told(native: Native, found: Sequence[Run]) -> Iterator[tuple[str, str]]:
+    """The runs, the current one marked, and a current one that does not exist."""
+    current = native.current_run_id
+    for run in found:
+        yield f"run {run.run_id}{' (current)' if run.run_id == current else ''}", str(run)
+    if not found:
+        yield "raw sink", native.partition.invalid or "no run of this partition"
+    if current is not None and current not in {run.run_id for run in found}:
+        yield "invariant violation", f"current_run_id is {text(current)[:80]!r}, but there is no such run"
+
+
+def _attempts(item: Item, error: str | None, found: Sequence[Run]) -> Iterator[Attempt]:
+    """Every run that was extracted for an attempt, and the validator's last word; the state keeps no earlier ones."""
+    last = Attempt(item.attempts, item.updated_at, item.native_status, error) if item.attempts else None
+    for run in found:
+        if last is not None and last.at is not None and run.at is not None and last.at <= run.at:
+            yield last
+            last = None
+        yield Attempt(None, run.at, "run extracted", str(run))
+    if last is not None:
+        yield last
 
 
 def _shown(value: Any) -> str | None:

@@ -12,7 +12,7 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -72,6 +72,14 @@ class Run:
     record_count: int | None = None
     schema_version: str | None = None
     problem: str | None = None
+
+    @property
+    def at(self) -> datetime | None:
+        """When it was extracted, by its id."""
+        try:
+            return datetime.fromisoformat(self.run_id) if _RUN_ID.fullmatch(self.run_id) else None
+        except ValueError:
+            return None
 
     def __str__(self) -> str:
         parts = [f"{self.size} bytes", "sealed" if self.sealed else "not sealed"]
