@@ -16,13 +16,17 @@ from console.core.faults import BackendFault, WrongSchema
 from console.sql.layout import Expression, Predicate
 from console.sql.sqlite import SqliteDatabase
 from plugins.sql_table.fragments import fragment
-from plugins.sql_table.mapping import MAIN, Join, Limit, Options, Source, TableMapping
+from plugins.sql_table.mapping import Join, Limit, Options, Source, TableMapping
 from plugins.sql_table.tables import Column, Table, look_at, quoted
+from plugins.sql_table.vocabulary import MAIN
 
 if TYPE_CHECKING:
     from plugins.sql_table.tables import AnyDatabase
 
-Loc = tuple[str | int, ...]
+_KINDS: Mapping[str, type] = {
+    **dict.fromkeys(("smallint", "integer", "bigint"), int), **dict.fromkeys(("text", "character varying"), str),
+    "boolean": bool,
+}
 _KEYS = frozenset({"smallint", "integer", "bigint", "uuid", "text", "character varying", "character"})
 
 
@@ -115,6 +119,20 @@ class Attached:
         key = ".".join(map(str, loc))
         told = f"{key}: {detail}" if key else detail
         return WrongSchema(told, where=f"{where}: {self.database.place}" if where else self.database.place, fix=fix)
+
+    def require_fit(self, value: str | int | bool | None, column: Column, *loc: str | int) -> None:
+        """A value of the mapping is one the column can hold."""
+        if value is None:
+            if column.not_null:
+                raise self.wrong("the column may not be NULL", *loc)
+        elif self.sqlite:
+            return
+        elif column.labels is not None:
+            if value not in column.labels:
+                fix = f"It has {', '.join(column.labels)}."
+                raise self.wrong(f"{value!r} is no value of {column.type}", *loc, fix=fix)
+        elif type(value) is not _KINDS.get(column.type, type(value)):
+            raise self.wrong(f"{value!r} does not fit a column of type {column.type}", *loc)
 
     # -- keys ------------------------------------------------------------------------------------
 

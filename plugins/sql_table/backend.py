@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from console.core.backend import (
-    Abilities,
     Authority,
     Change,
     Draft,
@@ -20,7 +18,6 @@ from console.core.backend import (
     Order,
     Outcome,
     OutcomeKind,
-    UndoKind,
 )
 from console.core.faults import NoSuchItem
 from console.core.item import Attempt, Detail, ItemKey
@@ -40,7 +37,7 @@ from plugins.sql_table.attaching import Attached, attach
 from plugins.sql_table.history import past_attempts
 from plugins.sql_table.mapping import Options, TableMapping
 from plugins.sql_table.reading import Reading
-from plugins.sql_table.requeue import Handing
+from plugins.sql_table.requeue import Handing, abilities_of
 from plugins.sql_table.shipped import mapping_of
 from plugins.sql_table.writing import Guard, guard_for
 
@@ -48,7 +45,6 @@ if TYPE_CHECKING:
     from console.sql.postgres import PostgresDatabase
 
 _GONE = Outcome(OutcomeKind.CONFLICTED, "no longer there")
-_READS_ONLY = Abilities(frozenset(), frozenset(), UndoKind.NONE, stores_due_time=False, guard=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +88,7 @@ class SqlTable(SqlBackend):
         super().__init__(name, "sql_table", f"{database.place} ({options.preset or shown})", database, policy)
         self.database = database
         self.mapping = mapping
+        self.abilities = abilities_of(mapping)
         self._options = options
         self._known: Known | None = None
 
@@ -118,11 +115,6 @@ class SqlTable(SqlBackend):
             self._reader  # noqa: B018  attaches
         assert self._known is not None
         return self._known
-
-    @cached_property
-    def abilities(self) -> Abilities:
-        handing = self.known.handing
-        return _READS_ONLY if handing is None else handing.abilities()
 
     def check(self, clock: Clock) -> Sequence[Finding]:
         from plugins.sql_table.checks import findings

@@ -15,7 +15,8 @@ SCHEMA = Path(__file__).with_name("mapping.schema.json")
 
 def editor_schema() -> str:
     schema = TableMapping.model_json_schema(by_alias=True)
-    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Retriage: sql_table mapping"}
+    dialect, title = "https://json-schema.org/draft/2020-12/schema", "Retriage: sql_table mapping"
+    whole = {"$schema": dialect, **schema, "title": title}
     return json.dumps(_without_titles(whole), indent=1, ensure_ascii=False) + "\n"
 
 

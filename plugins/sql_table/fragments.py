@@ -12,6 +12,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 _TOKEN = re.compile(
@@ -64,6 +65,7 @@ class Fragment:
         return plain.sql(tables, lambda name: f"%({name})s")
 
 
+@cache
 def fragment(text: str, binds: frozenset[str] = frozenset()) -> Fragment:
     """The checked fragment; a ValueError says what is wrong with it."""
     pieces, opened = [], []
@@ -109,6 +111,7 @@ class Formula:
         return _value(self.tree, columns)
 
 
+@cache
 def formula(text: str) -> Formula:
     """The parsed formula; a ValueError says what would fit."""
     try:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from console.sql.sqlite import SqliteDatabase
-from plugins.sql_table.mapping import Mapped
 from plugins.sql_table.tables import Column, Table, quoted
+from plugins.sql_table.vocabulary import Mapped
 
 if TYPE_CHECKING:
     from plugins.sql_table.tables import AnyDatabase

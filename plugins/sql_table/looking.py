@@ -39,23 +39,23 @@ class Look:
     backend: SqlTable | None
 
 
-def look(url: str, table: str | None, deadline: timedelta) -> Look:
-    """A preset's section for the config, or a mapping for `table`, or for what looks most like a queue."""
+def look(url: str, table: str | None, deadline: timedelta, shown: str) -> Look:
+    """A preset's section for the config, or a mapping for `table`, or for what looks most like a queue; `shown` is
+    the url without a password, to be written into either."""
     database = open_database(url, read_only=True, deadline=deadline)
     try:
         names = all_tables(database)
         if table is None and (found := list(_recognised(database, names, url))):
-            return _as_presets(found, url, deadline)
+            return _as_presets(found, shown, deadline)
         guesses, others = _chosen(database, names, table)
         text = sketch(database, guesses)
     finally:
         database.close()
-    shown = guesses.table.shown
-    told = [f"Proposed for table {shown}; every guess has its reason beside it."]
+    told = [f"Proposed for table {guesses.table.shown}; every guess has its reason beside it."]
     if others:
         told.append(f"Other tables that look like a queue: {', '.join(others)}; choose with --table.")
     backend, problem = _opened(url, text, deadline)
-    return Look(_header(shown, url) + text, (*told, *problem), backend)
+    return Look(_header(guesses.table.shown, shown) + text, (*told, *problem), backend)
 
 
 # --- presets ------------------------------------------------------------------------------------------------
@@ -82,13 +82,13 @@ def _recognised(
     return found
 
 
-def _as_presets(found: Sequence[Options], url: str, deadline: timedelta) -> Look:
+def _as_presets(found: Sequence[Options], shown: str, deadline: timedelta) -> Look:
     lines = ["# For the config file: a preset fits what is there.", "backends:"]
     for options in found:
         assert options.preset is not None
         name = options.preset.replace("_", "-")
         more = f", schema: {scalar(options.schema_)}" if options.schema_ else ""
-        lines.append(f"  {name}: {{plugin: sql_table, preset: {options.preset}, url: {scalar(url)}{more}}}")
+        lines.append(f"  {name}: {{plugin: sql_table, preset: {options.preset}, url: {scalar(shown)}{more}}}")
     first = found[0]
     names = ", ".join(str(options.preset) for options in found)
     told = f"Recognised: {names}. --table NAME proposes a mapping of its own instead."
@@ -128,9 +128,9 @@ def _asked_for(database: AnyDatabase, names: Sequence[tuple[str | None, str]], w
 
 
 def _header(table: str, url: str) -> str:
-    shown = table if table.isprintable() else repr(table)[1:-1]
+    name = table if table.isprintable() else repr(table)[1:-1]
     return (
-        f"# A first mapping for {shown}, to be read and corrected. Keep it beside the config and name it there:\n"
+        f"# A first mapping for {name}, to be read and corrected. Keep it beside the config and name it there:\n"
         f"#   NAME: {{plugin: sql_table, url: {scalar(url)}, mapping: FILE}}\n"
     )
 

@@ -7,135 +7,32 @@ in the fields declared as `Sql` and nowhere else. The same models make the JSON 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    PlainValidator,
-    PrivateAttr,
-    ValidationInfo,
-    WithJsonSchema,
-    model_validator,
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, model_validator
+from pydantic_core import PydanticCustomError
+
+from plugins.sql_table.handing_back import Requeue
+from plugins.sql_table.vocabulary import (
+    MAIN,
+    PARTS,
+    Duration,
+    Keys,
+    Loc,
+    Mapped,
+    Name,
+    Native,
+    Part,
+    Short,
+    Sql,
+    one_or_more,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError
 
-from console.core.text import parse_duration
-from plugins.sql_table.fragments import formula, fragment
-
-MAIN = "job"
-"""What the mapped table is called in an expression; a join goes by its own name."""
-WRITTEN = frozenset({"key", "now", "due"})
-"""The values a statement may use."""
-
-Loc = tuple[str | int, ...]
 Where = Callable[[Loc], str]
 """Where in the files a part of the mapping stands, as `file:line`."""
 
 
-def _sql(text: str) -> str:
-    fragment(text)
-    return text
-
-
-def _statement(text: str) -> str:
-    fragment(text, WRITTEN)
-    return text
-
-
-def _write(text: str) -> str:
-    if "value" not in fragment(text, frozenset({"value"})).binds:
-        raise ValueError("must use :value, which is what is written")
-    return text
-
-
-def _formula(text: str) -> str:
-    formula(text)
-    return text
-
-
-def _name(text: str) -> str:
-    if not text:
-        raise ValueError("a name must not be empty")
-    if "\0" in text or len(text) > 255:
-        raise ValueError("not the name of anything in a database")
-    return text
-
-
-def _duration(value: object) -> timedelta:
-    try:
-        if isinstance(value, str) and (found := parse_duration(value)) > timedelta(0):
-            return found
-    except ValueError:
-        pass
-    raise PydanticCustomError("duration", "expected a duration with a unit, such as 30s, 5m, 2h or 30d")
-
-
-Name = Annotated[str, AfterValidator(_name)]
-Sql = Annotated[str, AfterValidator(_sql), WithJsonSchema({"type": "string", "description": "an SQL expression"})]
-Statement = Annotated[
-    str, AfterValidator(_statement), WithJsonSchema({"type": "string", "description": "one SQL statement"})
-]
-WriteSql = Annotated[str, AfterValidator(_write)]
-FormulaText = Annotated[str, AfterValidator(_formula)]
-Duration = Annotated[timedelta, PlainValidator(_duration), WithJsonSchema({"type": "string", "examples": ["5m"]})]
-Native = str | bool | int
-Mapped = Literal["ready", "waiting", "retrying", "running", "failed", "terminal", "done", "cancelled"]
-"""What a native status may mean. `ready` is waiting before the first attempt and retrying after it; `failed` is
-terminal once the policy says so."""
-PARTS: tuple[Mapped, ...] = ("ready", "waiting", "retrying", "running", "failed", "terminal", "done", "cancelled")
-
-
-def _one_or_more(value: object) -> object:
-    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
-
-
-def _different(names: tuple[str, ...]) -> tuple[str, ...]:
-    if not names or len(set(names)) < len(names):
-        raise ValueError("needs one column, or several different ones")
-    return names
-
-
-Keys = Annotated[
-    tuple[Name, ...], BeforeValidator(_one_or_more), AfterValidator(_different),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
-]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True, protected_namespaces=()
-    )
-
-
-class _Short(_Part):
-    """A section that may also be written as a single value."""
-
-    @classmethod
-    def short(cls, value: Any) -> Any:
-        return {"column": value} if isinstance(value, str) else value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _written_short(cls, value: Any) -> Any:
-        return cls.short(value)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [*cls.shorts(), handler(schema)]}
-
-    @classmethod
-    def shorts(cls) -> list[dict[str, Any]]:
-        return [{"type": "string", "description": "a column"}]
-
-
-class Source(_Short):
+class Source(Short):
     """A column, by its name (`alias.column` for a join's), or an expression."""
 
     column: Name | None = None
@@ -148,7 +45,7 @@ class Source(_Short):
         return self
 
 
-class Limit(_Short):
+class Limit(Short):
     """Executions allowed in total: a column, an expression, or a number that holds for every row."""
 
     column: Name | None = None
@@ -182,11 +79,11 @@ class ErrorSource(Source):
 
     as_: Literal["text", "json", "json_array", "jsonb_array"] = Field("text", alias="as")
     """json: an object; json_array: an array whose last element is the last error; jsonb_array: `jsonb[]`."""
-    message: Annotated[tuple[Name, ...], BeforeValidator(_one_or_more)] = ()
+    message: Annotated[tuple[Name, ...], BeforeValidator(one_or_more)] = ()
     """The keys that make the message, joined by ": "; the whole value where none of them is there."""
 
 
-class Case(_Part):
+class Case(Part):
     """One of an ordered list of predicates; the first that holds decides."""
 
     condition: Mapped
@@ -199,7 +96,7 @@ class Case(_Part):
         return self.name or self.condition
 
 
-class Status(_Part):
+class Status(Part):
     """A column and its native values per condition, or an ordered list of cases."""
 
     column: Name | None = None
@@ -225,7 +122,7 @@ class Status(_Part):
             raise PydanticCustomError("status", "name a column, an expression, or a list of cases")
         if bool(listed) == bool(self.cases):
             raise PydanticCustomError("status", "a column needs its native values per condition, cases have none")
-        if len(set(map(repr, listed))) < len(listed):
+        if len(set(listed)) < len(listed):
             raise PydanticCustomError("status", "a native value has two conditions; keep one")
         names = [case.shown for case in self.cases]
         if len(set(names)) < len(names):
@@ -233,7 +130,7 @@ class Status(_Part):
         return self
 
 
-class Join(_Part):
+class Join(Part):
     """Another table with at most one row for each of ours."""
 
     table: Name
@@ -242,7 +139,7 @@ class Join(_Part):
     """Its column → our column."""
 
 
-class History(_Part):
+class History(Part):
     """Another table with a row for each past attempt, or an array in our own row."""
 
     table: Name | None = None
@@ -263,110 +160,7 @@ class History(_Part):
         return self
 
 
-class Assigned(_Short):
-    """What a column becomes: a value, a time, or a formula over the row's own columns."""
-
-    value: Native | None = None
-    time: Literal["now", "due"] | None = None
-    formula: FormulaText | None = None
-    column: Name | None = None
-    """The column that is written, where it is not the one named."""
-    read: Sql | None = None
-    """What is compared and recorded instead of the column itself: a part of a JSON column."""
-    write: WriteSql | None = None
-    """How `:value` is put into the column."""
-
-    @classmethod
-    def short(cls, value: Any) -> Any:
-        return value if isinstance(value, dict) else {"value": value}
-
-    @classmethod
-    def shorts(cls) -> list[dict[str, Any]]:
-        return [{"type": ["string", "integer", "boolean", "null"]}]
-
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if len({"value", "time", "formula"} & self.model_fields_set) != 1:
-            raise PydanticCustomError("assigned", "give a value, a time (now or due), or a formula")
-        return self
-
-
-class Effect(_Part):
-    """What a requeue does to the attempts that are left, told in the plan, and what it writes for that."""
-
-    effect: Literal["headroom", "plus_one", "last_try", "reset"]
-    """headroom: the maximum is raised so that one more try fits; plus_one: the requeue itself counts as an
-    attempt; last_try: the counter stays and it dies after one more try; reset: the counter starts again."""
-    set: Mapping[Name, Assigned] = Field(default_factory=dict)
-
-
-class Budgets(_Part):
-    """The budgets this system can be given."""
-
-    keep: Effect | None = None
-    fresh: Effect | None = None
-
-    @model_validator(mode="after")
-    def _some(self) -> Self:
-        if self.keep is None and self.fresh is None:
-            raise PydanticCustomError("budgets", "give keep, fresh, or both")
-        return self
-
-
-Argument = Literal["key", "keys", "now", "due"] | int | None
-
-
-class FunctionCall(_Part):
-    """A stored function of the system itself, called once for each row."""
-
-    name: Name
-    schema_: Name | None = Field(None, alias="schema")
-    arguments: tuple[Argument, ...] | Mapping[Name, Argument] = ()
-    """In order, or by name: key (of the row), keys (the same as an array), now, due, a number, null."""
-
-
-class BlockedWhen(_Part):
-    """Rows a requeue must leave alone, and why."""
-
-    when: Sql
-    why: Name
-
-
-class Requeue(_Part):
-    """Handing an item back, by the rules of its own system."""
-
-    conditions: tuple[Literal["failed", "terminal", "retrying", "stuck"], ...] = ("failed", "terminal", "retrying")
-    guard: tuple[Name, ...] = Field(min_length=1)
-    """The columns that must still be as the plan saw them, beside those that are set."""
-    set: Mapping[Name, Assigned] = Field(default_factory=dict)
-    """What a guarded UPDATE writes; with a function or statements, what is known to be there afterwards."""
-    budgets: Budgets
-    blocked: tuple[BlockedWhen, ...] = ()
-    lock: Sql | None = None
-    """Must be true when the row is written: an advisory lock its workers take."""
-    function: FunctionCall | None = None
-    statements: tuple[Statement, ...] = ()
-    """Run in order for each row, in one transaction; each must return the rows it changed."""
-
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if self.function is not None and self.statements:
-            raise PydanticCustomError("requeue", "a function or statements, not both")
-        rules = [rule for rule in (self.budgets.keep, self.budgets.fresh) if rule is not None]
-        parts = [*self.set.values(), *(assigned for rule in rules for assigned in rule.set.values())]
-        if self.function is None and not self.statements and any((a.read is None) != (a.write is None) for a in parts):
-            raise PydanticCustomError("requeue", "what is read by an expression needs write, to be set by an UPDATE")
-        known = {*self.guard, *self.set}
-        for rule in rules:
-            for name, assigned in {**self.set, **rule.set}.items():
-                unknown = formula(assigned.formula).names - known - {name} if assigned.formula else set()
-                if unknown:
-                    what = "the formula of {name} uses {column}, which is not in guard"
-                    raise PydanticCustomError("formula", what, {"name": name, "column": min(unknown)})
-        return self
-
-
-class TableMapping(_Part):
+class TableMapping(Part):
     """One queue table."""
 
     schema_: Name | None = Field(None, alias="schema")
@@ -405,7 +199,7 @@ class TableMapping(_Part):
         return self
 
 
-class Options(_Part):
+class Options(Part):
     """The config keys of this plugin, beside `plugin` and `policy`."""
 
     url: str

@@ -18,10 +18,11 @@ from console.sql.statement import Binds, is_unicode
 from console.sql.times import TimeStyle, zone_named
 from console.sql.where import Where, head_of
 from plugins.sql_table.attaching import Attached, Found
-from plugins.sql_table.mapping import PARTS, Mapped, Native, Source
+from plugins.sql_table.mapping import Source
 from plugins.sql_table.rows import PHASES, MappedRows
 from plugins.sql_table.stored_times import TimeKind, common, kind_of
 from plugins.sql_table.texts import error_text
+from plugins.sql_table.vocabulary import PARTS, Mapped, Native
 
 _INTEGERS = frozenset({"smallint", "integer", "bigint"})
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
@@ -115,17 +116,10 @@ class Reading:
 
     def _fitting(self, value: Native, found: Found) -> Native:
         """The value as the column holds it, or why it cannot."""
-        labels = found.column.labels
-        if labels is not None and value not in labels:
-            raise self._attached.wrong(
-                f"{value!r} is no value of {found.type}", "status", fix=f"It has {', '.join(labels)}."
-            )
-        if self._sqlite:
-            return text_of(value) if _TEXTUAL.search(found.type) else int(value) if isinstance(value, bool) else value
-        wanted = bool if found.type == "boolean" else int if found.type in _INTEGERS else str
-        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-            raise self._attached.wrong(f"{value!r} does not fit a column of type {found.type}", "status")
-        return value
+        if not self._sqlite:
+            self._attached.require_fit(value, found.column, "status")
+            return value
+        return text_of(value) if _TEXTUAL.search(found.type) else int(value) if isinstance(value, bool) else value
 
     def _strange(self, found: Found, meanings: Mapping[Native, Mapped]) -> Predicate | None:
         """Rows whose status nobody mapped; None where there can be none."""
@@ -134,7 +128,9 @@ class Reading:
             others = [label for label in labels if label not in meanings]
             unmapped = [] if found.column.not_null else [column.is_(None)]
             return sa.or_(*unmapped, *([_any_of(column, others)] if others else [])) if unmapped or others else None
-        return outside(column, cast("Iterable[str]", meanings)) if self._sqlite else _outside(column, list(meanings))
+        if self._sqlite and len({isinstance(value, str) for value in meanings}) == 1:
+            return outside(column, cast("Iterable[str]", meanings))
+        return _outside(column, list(meanings))  # a collation may order texts otherwise than ranges would need
 
     def _cases(self) -> tuple[Expression, dict[Any, Mapped], dict[Mapped | None, Predicate | None]]:
         cases = self._mapping.status.cases

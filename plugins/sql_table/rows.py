@@ -22,7 +22,7 @@ from console.core.policy import Facts, Phase, RetryPolicy, judge
 from console.sql.database import Row
 from console.sql.times import Naive, TimeStyle
 from console.sql.values import text, whole_number
-from plugins.sql_table.mapping import Mapped
+from plugins.sql_table.vocabulary import Mapped
 
 PHASES: Mapping[Mapped, Phase] = {
     "ready": Phase.READY, "waiting": Phase.READY, "retrying": Phase.READY, "running": Phase.RUNNING,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from console.sql.sqlite import SqliteDatabase
 from plugins.sql_table.guessing import Guesses
-from plugins.sql_table.mapping import PARTS, Mapped
+from plugins.sql_table.vocabulary import PARTS, Mapped
 
 if TYPE_CHECKING:
     from plugins.sql_table.tables import AnyDatabase

@@ -17,10 +17,11 @@ from console.sql.sqlite import SqliteDatabase
 from console.sql.values import plain
 from plugins.sql_table.attaching import Attached
 from plugins.sql_table.fragments import fragment
-from plugins.sql_table.mapping import WRITTEN, Argument, FunctionCall
+from plugins.sql_table.handing_back import Argument, FunctionCall
 from plugins.sql_table.reading import Reading, is_integer
 from plugins.sql_table.requeue import Handing, Part
 from plugins.sql_table.tables import quoted
+from plugins.sql_table.vocabulary import WRITTEN
 
 if TYPE_CHECKING:
     from console.sql.postgres import PostgresDatabase

@@ -244,6 +244,19 @@ def test_a_configured_backend_lends_its_url(place: Place) -> None:
     assert "table: async_tasks" in done.out.splitlines()
 
 
+def test_the_password_of_a_configured_backend_is_shown_nowhere(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANARY", "canary")
+    with database(f"{TABLES['deliveries'].ddl}; {SYSTEMS['que'].ddl}") as url:
+        given = url.replace("postgres@", "postgres:${CANARY}@")
+        assert given != url
+        place.sections["jobs"] = f'  jobs: {{plugin: sql_table, preset: que, url: "{given}"}}\n'
+        output = place.folder / "out.yaml"
+        for arguments in (["jobs"], ["jobs", "--table", "deliveries"], ["jobs", "--table", "que_jobs", "--output", str(output)]):
+            done = place.run("map", *arguments)
+            assert done.code == 0
+            assert "canary" not in done.out + done.err + (output.read_text() if output.exists() else "")
+
+
 def test_a_table_that_is_no_queue_is_named(place: Place, tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     with closing(sqlite3.connect(path)) as file:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from plugins.sql_table import mapping
+from plugins.sql_table import handing_back, mapping
 from plugins.sql_table.editors import SCHEMA, editor_schema
 from plugins.sql_table.mapping import Options, TableMapping
 from plugins.sql_table.shipped import mapping_of, preset, preset_names, preset_text
@@ -62,7 +62,10 @@ def test_the_schema_for_editors_is_that_of_the_models() -> None:
 
 def test_the_manual_names_every_key() -> None:
     manual = (FOLDER / "MAPPING.md").read_text()
-    models = [m for m in vars(mapping).values() if isinstance(m, type) and issubclass(m, BaseModel) and not m.__name__.startswith("_")]
+    models = [
+        model for module in (mapping, handing_back) for model in vars(module).values()
+        if isinstance(model, type) and issubclass(model, BaseModel)
+    ]
     keys = {info.alias or name for model in models for name, info in model.model_fields.items()} - {"constant", "value"}
     words = set(re.findall(r"\w+", manual))
     assert keys - words == set()

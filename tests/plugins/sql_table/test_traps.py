@@ -51,7 +51,7 @@ class TestRiver:
         queue, ann = at("river")
         spent, young = river_job(queue), river_job(queue, attempt=3)
         plan = ann.plan(spent, young)
-        assert plan.warnings == {"max attempts is raised by one: one more try, then terminal again": 2}
+        assert plan.warnings == {"max attempts is raised by one: one more try, then terminal again": 1}
         ann.apply(plan)
         assert queue.run("SELECT max_attempts, attempt, finalized_at FROM river_job ORDER BY id", []) == [
             (26, 25, None), (25, 3, None)
