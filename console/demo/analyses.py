@@ -47,7 +47,7 @@ def _row(site: Site, chance: Random) -> Row:
     ages = {"success": DAY * some, "new": 4 * MINUTE * some, "stuck": 20 * MINUTE + HOUR * some}
     born = ages.get(state, 5 * HOUR * some)
     retries = {"unavailable": int(3 * some), "used up": 3, "stuck": 3}.get(state, 0)
-    retried = site.time(-min(born, 80 * some)) if retries else None
+    retried = site.time(-born * 0.8 if retries == 3 else -min(born, 80 * some)) if retries else None
     first = _pipeline(site, state, born, chance)
     second = _pipeline(site, "success" if state != "new" else state, born, chance)
     if chance.random() < 0.5:

@@ -1,4 +1,4 @@
-"""Warehouse, partitions in SQLite with raw runs on disk: a renamed column breaks one query's partitions."""
+"""Warehouse, partitions in SQLite or PostgreSQL with raw runs on disk: a renamed column breaks one query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from console.demo import incidents
-from console.demo.filling import HOUR, chosen, fill, sqlite_store
+from console.demo.filling import HOUR, chosen, fill, postgres_store, sqlite_store
 from console.demo.part import Part, Site
 from plugins.partition_store.schema import STATE_DDL
 from plugins.partition_store.sink import METADATA, PAYLOAD, Partition
@@ -47,10 +47,10 @@ def _build(site: Site) -> dict[str, Any]:
         told = _told(n // (len(_QUERIES) * len(_CUSTOMERS)), query, chance)
         found.append((partition, told, 2 * HOUR * chance.random() + 600))
         site.progress("warehouse", n + 1, site.items)
-    with sqlite_store(path, STATE_DDL) as store:
+    with postgres_store(site.server, STATE_DDL) if site.server else sqlite_store(path, STATE_DDL) as store:
         fill(store, _INSERT, (row for one in found for row in _stored(site, raw, *one)))
     return {
-        "plugin": "partition_store", "url": site.url(path), "raw_sink": str(raw), "validator": True,
+        "plugin": "partition_store", "url": site.server or site.url(path), "raw_sink": str(raw), "validator": True,
         "handler": "console.demo.handlers:warehouse",
         "policy": {"max_attempts": 5, "max_age": "30d", "delays": ["5m", "30m", "2h", "2h"]},
     }

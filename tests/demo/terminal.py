@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
 
-import pexpect
-import pyte
-
-from tests.ui.test_pty import ROOT
-from tests.ui.test_pty import Terminal as Console
+from tests.ui.terminal import Terminal as Program
 
 
-class Terminal(Console):
+class Terminal(Program):
     """`retriage …` under a pty."""
 
     def __init__(self, *arguments: str, size: tuple[int, int] = (24, 80)) -> None:
-        inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-        environment = {**inherited, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT)}
-        self.child = pexpect.spawn(
-            sys.executable, ["-m", "console", *arguments], dimensions=size, env=environment, cwd=str(ROOT)
-        )
-        self.screen = pyte.Screen(size[1], size[0])
-        self._stream = pyte.ByteStream(self.screen)
-        self.sent = b""
+        super().__init__([sys.executable, "-m", "console", *arguments], size)
 
 
 def beside(folder: Path) -> list[int]:

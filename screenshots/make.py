@@ -1,0 +1,294 @@
+"""`python screenshots/make.py [NAME …]`: the README's pictures, from the sandbox world with seed and clock held.
+
+SVG by Textual; PNG by a headless Chromium, where there is one on PATH.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic, sleep
+from typing import Any
+
+from textual.pilot import Pilot
+
+from console.core.backend import Order
+from console.core.desk import Desk
+from console.core.faults import Fault
+from console.core.limits import Limits
+from console.core.operations import Operations
+from console.core.person import Whence, Who
+from console.core.plan import Confirmation, Matching
+from console.core.ports import Never
+from console.core.query import Filter
+from console.demo.handlers import payments
+from console.demo.world import Wanted, open_world
+from console.registry import open_all
+from console.settings import load
+from console.trail.store import open_book
+from console.ui.app import Console
+from console.ui.screens.plan import PlanScreen
+
+HERE = Path(__file__).parent
+ANN, BO = Who(1000, "ann"), Who(1001, "bo")
+HERE_NOW = Whence("ops-1", "pts/3", "10.8.0.4", 4242, "0.1.0")
+NOW = datetime(2026, 11, 17, 3, 12, 40, tzinfo=UTC)
+TALL, WIDE, LOW = (146, 47), (132, 34), (132, 24)
+Story = Callable[[Pilot[None]], Awaitable[None]]
+
+
+class HeldClock:
+    """Stands still, but for a hair each time it is asked: what comes later is later."""
+
+    def __init__(self) -> None:
+        self.held = NOW
+        self._asked = 0
+
+    def now(self) -> datetime:
+        self._asked += 1
+        return self.held + timedelta(microseconds=self._asked)
+
+    def sleep(self, seconds: float) -> None:
+        sleep(min(seconds, 0.05))
+
+
+class World:
+    """The sandbox world, to be looked at and worked on at one held moment."""
+
+    def __init__(self, folder: Path) -> None:
+        with ExitStack() as keep:
+            self._config = open_world(Wanted(str(folder)), lambda *_: None, keep, NOW).config
+        self._clock = HeldClock()
+        self._remember()
+
+    def _remember(self) -> None:
+        """What the trail tells of the hour before."""
+        desk = self.desk()
+        for ago, who, where, reason in (
+            (52, BO, "backend:warehouse error~COUNT_MISMATCH", "source re-exported, run again"),
+            (31, ANN, "backend:jobs error~401", "key is rotated"),
+            (24, ANN, "backend:webhooks condition:terminal error~timed", "partner is reachable again"),
+        ):
+            self._clock.held = NOW - timedelta(minutes=ago)
+            operations: Any = desk.operations
+            plan = operations.propose(Matching(Filter.parse(where)), Order())
+            with suppress(Fault):  # a key that expired is not recoverable: that one is refused, and on record
+                operations.carry_out(plan.id, Confirmation(who, HERE_NOW, reason, plan.changes, None))
+        self._clock.held = NOW
+        desk.close()
+
+    def desk(self, *, read_only: bool = False) -> Desk:
+        settings = load(self._config)
+        settings = settings.as_read_only() if read_only else settings
+        console = settings.console
+        backends: list[Any] = list(open_all(settings))
+        for backend in backends:
+            backend.now = self._clock.now
+            for database in (getattr(backend, "database", None), getattr(getattr(backend, "tables", None), "state", None)):
+                if database is not None:
+                    database.now = self._clock.now
+        book = open_book(console.trail.get_secret_value(), read_only=read_only, anchor=None, clock=self._clock)
+        operations = Operations({b.name: b for b in backends}, book, self._clock, read_only=read_only)
+        return Desk(
+            backends, self._clock, Never(), Limits(), read_only, "", str(self._config), timedelta(minutes=5),
+            console.views, console.runbooks, book=book, operations=operations,
+            who=ANN, whence=HERE_NOW,
+        )
+
+    def work(self, desk: Desk, most: int, go_on: Event, leave: Event) -> Thread:
+        """Let the payments' workers do so much, then wait until they are told to go on."""
+        done = 0
+
+        def handle(type: str, payload: Any) -> None:
+            nonlocal done
+            if done >= most:
+                go_on.wait()
+            done += 1
+            payments(type, payload)
+
+        class Leaving:
+            @property
+            def requested(self) -> bool:
+                return leave.is_set()
+
+        backend: Any = desk.backend("payments")
+        thread = Thread(target=backend.run, args=(handle, self._clock, Leaving(), lambda _: None), daemon=True)
+        thread.start()
+        return thread
+
+
+# --- what is in the pictures --------------------------------------------------------------------------
+
+
+def shown(pilot: Pilot[None]) -> str:
+    app = pilot.app
+    lines = app.screen._compositor.render_strips(app.size)
+    return "\n".join("".join(segment.text for segment in line) for line in lines)
+
+
+async def until(pilot: Pilot[None], text: str) -> None:
+    end = monotonic() + 60
+    while not re.search(text, shown(pilot)):
+        assert monotonic() < end, f"{text!r} did not come:\n{shown(pilot)}"
+        await pilot.pause(0.05)
+
+
+async def overview(pilot: Pilot[None]) -> None:
+    await until(pilot, r"storm: peak")
+    app: Any = pilot.app
+    end = monotonic() + 60
+    while not all(h.counts and h.recent and h.findings and h.soon for h in app.healths.values()):
+        assert monotonic() < end, "not all was answered"
+        await pilot.pause(0.1)
+    app.screen._tick()
+    await pilot.pause(0.3)
+
+
+async def failures(pilot: Pilot[None]) -> None:
+    await pilot.press("2")
+    await until(pilot, "next retry")
+    await pilot.press("slash", *keys("condition:terminal,stuck updated<2h -error~429"), "enter")
+    await until(pilot, r"of \d+")
+    await pilot.press("s")
+    await until(pilot, "jobs")
+    await pilot.press("down", "down", "space", "space", "down", "space")
+    await pilot.pause(0.5)
+
+
+async def groups(pilot: Pilot[None]) -> None:
+    await pilot.press("3")
+    await until(pilot, r"causes of \d+")
+    await pilot.pause(0.5)
+
+
+async def item(pilot: Pilot[None]) -> None:
+    await pilot.press("2")
+    await until(pilot, "next retry")
+    await pilot.press("slash", *keys("backend:fulfilment condition:terminal error~429"), "enter")
+    await until(pilot, "charge_card|[0-9a-f]{8}-")
+    await pilot.press("enter")
+    await until(pilot, "happened")
+    await pilot.pause(0.5)
+
+
+async def plan(pilot: Pilot[None]) -> None:
+    await groups(pilot)
+    await pilot.press("r")
+    await until(pilot, r"\d+ would change")
+    screen = pilot.app.screen
+    assert isinstance(screen, PlanScreen)
+    screen.query_one("#release").value = "canary 10"  # type: ignore[attr-defined]
+    while screen.plan is None or str(screen.plan.release) != "canary 10":
+        await pilot.pause(0.1)
+    await pilot.press(*keys("the provider is back, see their status page"))
+    await pilot.pause(0.3)
+
+
+async def run(pilot: Pilot[None]) -> None:
+    await plan(pilot)
+    screen = pilot.app.screen
+    assert isinstance(screen, PlanScreen)
+    assert screen.plan is not None
+    await pilot.press("enter", *str(screen.plan.changes), "enter", "enter")
+    await until(pilot, r"canary: 2\d good, 0 bad of 50")
+    await pilot.pause(1.2)
+
+
+async def trail(pilot: Pilot[None]) -> None:
+    await pilot.press("4")
+    await until(pilot, "the provider is back")
+    await pilot.press("v")
+    await until(pilot, "intact")
+    await pilot.pause(0.3)
+
+
+async def audit(pilot: Pilot[None]) -> None:
+    await failures(pilot)
+    await pilot.press("r")
+    await until(pilot, "not possible")
+
+
+async def tour(pilot: Pilot[None]) -> None:
+    await groups(pilot)
+    await pilot.press("ctrl+t")
+    await until(pilot, "tour, 2 of")
+    await pilot.press("r")
+    await until(pilot, r"\d+ would change")
+    await until(pilot, "tour, 3 of")
+    await pilot.pause(0.3)
+
+
+PICTURES: dict[str, tuple[Story, tuple[int, int]]] = {
+    "overview": (overview, TALL), "failures": (failures, LOW), "groups": (groups, LOW), "item": (item, WIDE),
+    "plan": (plan, (132, 44)), "tour": (tour, WIDE), "read-only": (audit, LOW), "run": (run, LOW),
+    "trail": (trail, LOW),
+}
+"""In this order: what `run` does is what `trail` shows."""
+
+
+def keys(text: str) -> list[str]:
+    names = {" ": "space", ":": "colon", "~": "tilde", "<": "less_than_sign", ",": "comma", "-": "minus"}
+    return [names.get(char, char) for char in text]
+
+
+# --- taking them --------------------------------------------------------------------------------------
+
+
+async def take(name: str, world: World, into: Path) -> None:
+    story, size = PICTURES[name]
+    desk = world.desk(read_only=name == "read-only")
+    go_on, leave = Event(), Event()
+    worker = world.work(desk, 35, go_on, leave) if name == "run" else None
+    app = Console(replace(desk, theme=None))
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await story(pilot)
+        svg = app.export_screenshot(title="Retriage")
+        go_on.set()
+        while app.runs.running:
+            await pilot.pause(0.1)
+    app.runs.finish()
+    leave.set()
+    if worker is not None:
+        worker.join()
+    desk.close()
+    (into / f"{name}.svg").write_text(svg)
+
+
+def to_png(svg: Path) -> None:
+    """The same picture in pixels, or nothing where no browser is."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg.read_text())
+    if browser is None or box is None:
+        print(f"{svg.name}: no browser on PATH, no PNG", file=sys.stderr)
+        return
+    size = ",".join(str(round(float(number))) for number in box.groups())
+    subprocess.run(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+         "--default-background-color=00000000",
+         f"--window-size={size}", f"--screenshot={svg.with_suffix('.png')}", svg.as_uri()],
+        check=True, capture_output=True, timeout=120,
+    )
+
+
+def main(names: list[str], into: Path = HERE, *, pixels: bool = True) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder) / "world")
+        for name in names or PICTURES:
+            asyncio.run(take(name, world, into))
+            if pixels:
+                to_png(into / f"{name}.svg")
+            print(into / f"{name}.svg")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

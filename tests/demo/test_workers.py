@@ -1,0 +1,60 @@
+"""The world's own systems at work: what can recover does, what cannot comes back, and a canary tells which."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from console.__main__ import main
+from console.demo.world import Wanted, open_world
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Iterator[str]:
+    with ExitStack() as keep:
+        world = open_world(Wanted(str(tmp_path / "w")), lambda *_: None, keep)
+        world.live(keep)
+        yield str(world.config)
+
+
+def requeue(config: str, where: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
+    """Plan it, then apply exactly that; the exit code, and all that was said."""
+    order = ["--where", where, "--release", "canary 5", "--limit", "20", *more]
+    main(["--config", config, "plan", *order, "--format", "json"])
+    plan = json.loads(capsys.readouterr().out)
+    code = main(["--config", config, "apply", plan["id"], "--reason", "try", "--confirm", str(plan["changes"])])
+    return code, "".join(capsys.readouterr())
+
+
+def test_what_was_throttled_succeeds_so_the_canary_lets_the_rest_follow(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = requeue(config, "backend:payments condition:terminal error~429", capsys)
+    assert code == 0
+    assert "finished" in told
+
+
+def test_what_needs_the_expired_key_comes_back_so_the_canary_stops(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = "backend:jobs condition:terminal error~401"
+    code, told = requeue(config, where, capsys, "--allow-unrecoverable")
+    assert code == 1
+    assert "more than 20% failed again" in told
+    assert "by the same cause" in told
+
+
+@pytest.mark.parametrize("where", [
+    "backend:mail condition:terminal error~timed", "backend:webhooks condition:terminal error~timed",
+    "backend:warehouse condition:failed error~COUNT",
+])
+def test_the_other_systems_take_back_what_is_theirs(
+    config: str, where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = requeue(config, where, capsys)
+    assert ("finished" in told) == (code == 0)
+    assert "not all were executed in time" not in told
