@@ -154,14 +154,16 @@ class House:
         return found
 
     def sketch(self, place: str, table: str | None) -> Sketch:
-        from console.settings import ConsoleSettings
+        from console.settings import ConsoleSettings, mask_url
         from plugins.sql_table.looking import look
 
         if "://" not in place:
             settings = self._settings(self._args.config)
-            return look(_url_of(settings, place), table, settings.console.deadline)
-        _refuse_password(place)
-        return look(place, table, ConsoleSettings().deadline)
+            url, deadline = _url_of(settings, place), settings.console.deadline
+        else:
+            _refuse_password(place)
+            url, deadline = place, ConsoleSettings().deadline
+        return look(url, table, deadline, mask_url(url))
 
     def world(self, order: WorldOrder, progress: Callable[[str, int, int], None]) -> World:
         from console.demo.world import Wanted, open_world
