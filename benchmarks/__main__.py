@@ -12,12 +12,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import book, bulk, demo, reading, startup
+from benchmarks import book, bulk, console, demo, postgres, reading, startup
 from benchmarks.measure import Result
 
 SETS: dict[str, Callable[[bool], Iterator[Result]]] = {
     "reading": reading.cases, "bulk": bulk.cases, "trail": book.cases, "startup": startup.cases,
-    "demo": demo.cases,
+    "demo": demo.cases, "postgres": postgres.cases,
+    "console": console.cases,
 }
 
 
@@ -37,9 +38,13 @@ def main() -> int:
 def _table(results: list[Result]) -> Table:
     table = Table("case", "ours", "reference", "ratio", "bar", "spread", "")
     for r in results:
-        table.add_row(r.case, f"{r.ours * 1000:.2f} ms", f"{r.reference * 1000:.2f} ms", f"{r.ratio:.2f}×",
+        table.add_row(r.case, _amount(r.ours, r.unit), _amount(r.reference, r.unit), f"{r.ratio:.2f}×",
                       f"≤ {r.bar:g}×", f"±{r.spread:.2f}", "pass" if r.passed else "FAIL")
     return table
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value * 1000:.2f} ms" if unit == "s" else f"{value:.1f} {unit}"
 
 
 if __name__ == "__main__":

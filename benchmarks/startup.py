@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from benchmarks.data import CACHE, async_tasks
 from benchmarks.measure import Result, compare
 
-
 INSTALLED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 """Installed libraries have their byte code beside them; so must what is measured against them."""
 

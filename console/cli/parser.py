@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from console.cli.commands import declare
 from console.core.faults import UsageFault
+from console.core.text import closest
 
 ABOUT = "The terminal operations console for work that failed in several systems at once."
 EXAMPLES = """\
@@ -47,11 +48,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def _meant(name: str, commands: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
     known = list(commands)
-    close = get_close_matches(name, known, n=1)
-    return f"Did you mean {close[0]}?" if close else f"Commands are {', '.join(known)}."
+    close = closest(name, known)
+    return f"Did you mean {close}?" if close else f"Commands are {', '.join(known)}."
 
 
 def parse(arguments: Sequence[str], version: str) -> argparse.Namespace:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 from console.core.backend import Backend
 from console.core.faults import Fault, UsageFault
 from console.core.person import Whence, Who
 from console.core.ports import Book, Clock, Stop
+from console.core.text import closest
 
 NOBODY = Who(-1, "nobody")
 NOWHERE = Whence("", "", "", 0, "")
@@ -78,8 +78,8 @@ class Desk:
 
     def suggestion(self, name: str) -> str:
         """What a mistyped backend name was probably meant to be."""
-        close = get_close_matches(name, self.names, n=1)
-        return f"Did you mean {close[0]}?" if close else f"Configured: {', '.join(self.names) or 'none'}."
+        close = closest(name, self.names)
+        return f"Did you mean {close}?" if close else f"Configured: {', '.join(self.names) or 'none'}."
 
     def runbook(self, error: str) -> str | None:
         """The page that says what to do about an error, by the first configured text found in it."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from console.core.item import Condition, Verdict, Window
@@ -70,6 +71,11 @@ class Exponential:
 Backoff = FixedDelays | Exponential
 
 
+@lru_cache(maxsize=64)
+def _lowered(patterns: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    return tuple((ascii_lower(pattern), pattern) for pattern in patterns)
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """When a system gives up and how long it waits; `max_attempts` counts executions, the first included."""
@@ -89,7 +95,7 @@ class RetryPolicy:
         if not error or not self.unrecoverable:
             return None
         lowered = ascii_lower(error)
-        return next((p for p in self.unrecoverable if ascii_lower(p) in lowered), None)
+        return next((pattern for small, pattern in _lowered(self.unrecoverable) if small in lowered), None)
 
     def delay_after(self, failures: int) -> tuple[timedelta, timedelta] | None:
         return self.backoff.bounds(failures) if self.backoff else None

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 from console.core.faults import QueryFault, UsageFault
 from console.core.item import NEEDS_EYES, Condition, Item, is_backend_name
 from console.core.query_parser import Glob, RawTerm, RawValue, quoted, quoted_word, raw_terms
-from console.core.text import ascii_lower, duration, instant, neutralise, parse_duration
+from console.core.text import ascii_lower, closest, duration, instant, neutralise, parse_duration
 
 __all__ = ["NATURAL", "Cursor", "Field", "Filter", "Glob", "Op", "Page", "Sort", "SortField", "Term", "Value"]
 
@@ -261,8 +260,8 @@ def _field(raw: RawTerm) -> Field:
     try:
         return Field(raw.name.lower())
     except ValueError:
-        close = get_close_matches(raw.name.lower(), list(Field), n=1)
-        hint = f"Did you mean {close[0]}{raw.op}?" if close else f"Fields are {', '.join(Field)}"
+        close = closest(raw.name.lower(), Field)
+        hint = f"Did you mean {close}{raw.op}?" if close else f"Fields are {', '.join(Field)}"
         fix = f"{hint}; to search for it as text, put it in quotes"
         raise QueryFault(f"there is no field {raw.name}", column=raw.column, fix=fix) from None
 
@@ -299,8 +298,8 @@ def _read_condition(raw: RawValue) -> Value:
     try:
         return Condition(ascii_lower(raw.text))
     except ValueError:
-        close = get_close_matches(ascii_lower(raw.text), list(Condition), n=1)
-        fix = f"Did you mean {close[0]}?" if close else f"Conditions are {', '.join(Condition)}"
+        close = closest(ascii_lower(raw.text), Condition)
+        fix = f"Did you mean {close}?" if close else f"Conditions are {', '.join(Condition)}"
         raise _misfit(raw, f"there is no condition {_shown(raw)}", fix) from None
 
 

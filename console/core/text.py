@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
@@ -209,3 +209,10 @@ _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 def ascii_lower(text: str) -> str:
     """Lower case as every backend can do it: A–Z only."""
     return text.lower() if text.isascii() else text.translate(_ASCII_LOWER)
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """What a mistyped word was probably meant to be. Loaded only where somebody mistyped."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, list(known), n=1)), None)

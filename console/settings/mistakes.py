@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from console.core.faults import ConfigFault
+from console.core.text import closest
 
 Loc = tuple[str | int, ...]
 """Where in the config: the keys and list positions from the top."""
@@ -56,6 +56,6 @@ def unknown_key(name: str, known: Iterable[str]) -> str:
 def suggestion(name: str, known: Iterable[str]) -> str:
     """`did you mean …?`, or everything that would fit."""
     names = list(known)
-    if close := get_close_matches(name.lower(), names, n=1):
-        return f"did you mean {close[0]}?"
+    if close := closest(name.lower(), names):
+        return f"did you mean {close}?"
     return f"known here: {', '.join(sorted(names))}" if names else "nothing is known here"

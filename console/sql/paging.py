@@ -220,7 +220,12 @@ class PageBuilder:
         if len(columns) == 1:
             return columns[0] < given[0] if self._descending else columns[0] > given[0]
         left, right = sa.tuple_(*columns), sa.tuple_(*given)
-        return left < right if self._descending else left > right
+        beyond = left < right if self._descending else left > right
+        if all(isinstance(column, sa.ColumnClause) for column in columns):
+            return beyond
+        # No index has all of these as its columns; with the first one bounded it is at least where to begin.
+        bound = columns[0] <= given[0] if self._descending else columns[0] >= given[0]
+        return sa.and_(bound, beyond)
 
     def _given(self, name: str) -> Expression:
         given = self._binds.given(name)

@@ -45,9 +45,8 @@ class Privileges(NamedTuple):
     owner: bool
 
 
-def _adapters() -> AdaptersMap:
-    """psycopg's own, but a time Python cannot hold (infinity, 4000 BC) is its text instead of an error."""
-    adapters = AdaptersMap(psycopg.adapters)
+def _bear_any_time(adapters: AdaptersMap) -> AdaptersMap:
+    """A time Python cannot hold (infinity, 4000 BC) becomes its text instead of an error."""
     for name in _TIMES:
         oid = psycopg.adapters.types[name].oid
         inner = psycopg.adapters.get_loader(oid, psycopg.pq.Format.TEXT)
@@ -133,7 +132,6 @@ class PostgresDatabase:
         parsed = _parsed(url)
         self.dialect: Dialect = cast("Any", psycopg_dialect)()
         self._arguments: dict[str, Any] = cast("Any", self.dialect).create_connect_args(parsed)[1]
-        self._adapters = _adapters()
         self.place = _shown(parsed)
         self._read_only = read_only
         self._deadline = deadline.total_seconds()
@@ -156,7 +154,9 @@ class PostgresDatabase:
 
     def _open_writing(self) -> Connection:
         patience = min(int(_LOCK_PATIENCE.total_seconds() * 1000), self._milliseconds())
-        return self._connect(f"-c default_transaction_read_only=off -c lock_timeout={patience}")
+        connection = self._connect(f"-c default_transaction_read_only=off -c lock_timeout={patience}")
+        _bear_any_time(connection.adapters)
+        return connection
 
     def _milliseconds(self) -> int:
         return max(int(self._deadline * _SERVER_SHARE * 1000), 1)
@@ -169,7 +169,7 @@ class PostgresDatabase:
                 "application_name": "retriage", "connect_timeout": max(int(self._deadline / 2), 2), **self._arguments,
                 "options": f"{given} {ours}" if given else ours, "client_encoding": "utf8",
             },
-            autocommit=True, prepare_threshold=0, context=cast("Any", _Context(self._adapters)),
+            autocommit=True, prepare_threshold=0,
         )
 
     @contextmanager
@@ -203,14 +203,18 @@ class PostgresDatabase:
         raise AssertionError("the last try returns or raises")
 
     def _fetch(self, connection: Connection, sql: str, parameters: Any) -> list[Row]:
+        """Almost always parameters and rows are as they should be, and the fastest loaders read them; where this
+        side cannot write or read a value, all is done again with ways that bear anything."""
         try:
             return connection.execute(cast("Any", sql), parameters).fetchall()
         except UnicodeEncodeError:
-            return connection.execute(cast("Any", sql), _all_plain(parameters)).fetchall()
+            pass
         except psycopg.DataError as error:
             if error.sqlstate is not None:
                 raise
-            return connection.execute(cast("Any", sql), _all_plain(parameters)).fetchall()
+        with connection.cursor() as cursor:
+            _bear_any_time(cursor.adapters)
+            return cursor.execute(cast("Any", sql), _all_plain(parameters)).fetchall()
 
     @contextmanager
     def _watched(self, proxied: PoolProxiedConnection, connection: Connection) -> Iterator[Watch]:
@@ -235,6 +239,7 @@ class PostgresDatabase:
             try:
                 connection.execute("BEGIN READ ONLY")
                 with connection.cursor(name="retriage") as cursor:
+                    _bear_any_time(cursor.adapters)
                     cursor.execute(cast("Any", statement.sql), _all_plain(parameters))
                     while not stop.requested and (rows := cursor.fetchmany(size)):
                         watch.again()
@@ -329,15 +334,6 @@ class PostgresDatabase:
     def close(self) -> None:
         self._readers.dispose()
         self._writers.dispose()
-
-
-class _Context:
-    """Carries our adapters into a new connection."""
-
-    connection = None
-
-    def __init__(self, adapters: AdaptersMap) -> None:
-        self.adapters = adapters
 
 
 def _parsed(url: str) -> sa.URL:

@@ -128,6 +128,9 @@ class Naive:
 
     def __init__(self, zone: tzinfo = UTC) -> None:
         self.zone = zone
+        self.repeats = zone.utcoffset(None) is None
+        """The zone has hours that its clocks show twice."""
+        self._is_utc = zone.utcoffset(None) == timedelta(0)
 
     def encode(self, instant: datetime) -> datetime:
         return _in(self.zone, instant).replace(tzinfo=None)
@@ -135,11 +138,13 @@ class Naive:
     def decode(self, raw: Any) -> datetime | None:
         if not isinstance(raw, datetime):
             return None
-        return _utc(raw if raw.tzinfo else raw.replace(tzinfo=self.zone))
+        if raw.tzinfo is None:
+            raw = raw.replace(tzinfo=UTC if self._is_utc else self.zone)
+        return raw if raw.tzinfo is UTC else _utc(raw)
 
     def ambiguous(self, raw: Any) -> bool:
         """Whether the wall-clock time happened twice."""
-        if not isinstance(raw, datetime) or raw.tzinfo:
+        if not self.repeats or not isinstance(raw, datetime) or raw.tzinfo:
             return False
         first, second = (raw.replace(tzinfo=self.zone, fold=fold).utcoffset() for fold in (0, 1))
         return first is not None and second is not None and first > second

