@@ -94,9 +94,9 @@ class World:
         backends: list[Any] = list(open_all(settings))
         for backend in backends:
             backend.now = self._clock.now
-            for database in (getattr(backend, "database", None), getattr(getattr(backend, "tables", None), "state", None)):
-                if database is not None:
-                    database.now = self._clock.now
+            tables = getattr(backend, "tables", None)
+            for database in filter(None, (getattr(backend, "database", None), getattr(tables, "state", None))):
+                database.now = self._clock.now
         book = open_book(console.trail.get_secret_value(), read_only=read_only, anchor=None, clock=self._clock)
         operations = Operations({b.name: b for b in backends}, book, self._clock, read_only=read_only)
         return Desk(
