@@ -111,7 +111,7 @@ def _find(name: str) -> EntryPoint:
         both = " and ".join(sorted(_installed(point).distribution for point in points))
         raise PluginFault(f"both {both} offer it", where=name, fix="Uninstall one of them.")
     hint = suggestion(name, {point.name for point in _points()})
-    raise PluginFault("no such plugin is installed", where=name, fix=hint[0].upper() + hint[1:])
+    raise PluginFault("no such plugin is installed", where=mask_text(name), fix=hint[0].upper() + hint[1:])
 
 
 def _installed(point: EntryPoint) -> Installed:

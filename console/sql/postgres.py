@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -24,6 +25,9 @@ from console.sql.postgres_faults import ROW_REFUSALS, said, translate
 from console.sql.statement import Prepared
 from console.sql.times import zone_named
 from console.sql.watchdog import Connection, Watch, Watchdog
+
+# The driver logs what it also raises; nobody has asked for a log, so it would be written across the screen.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 T = TypeVar("T")
 

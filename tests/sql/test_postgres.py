@@ -237,3 +237,10 @@ def test_the_driver_is_not_loaded_for_sqlite() -> None:
 
     code = "import console.sql.opening, plugins.postgres_analyses, plugins.workflow_steps, sys; print('psycopg' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_the_drivers_own_log_is_not_written_to_the_terminal() -> None:
+    """A connection that is cut in the middle of a pipeline is raised and logged; only the first is for us."""
+    said = "import console.sql.postgres, logging; logging.getLogger('psycopg').warning('error ignored')"
+    ran = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert ran.stderr == ""
