@@ -130,5 +130,10 @@ class Orchestrator:
         at = plain(self._backend.time.encode(self._clock.now()))
         with self._backend.database.writing() as writer:
             was, number = guard.tasks([task], writer.execute).get(task, (None, 0))
-            if was != state:
-                guard.transit(writer, "task", [(task, was, state, number + 1, at)], "{}")
+            if was == state:
+                return
+            try:
+                with writer.savepoint():
+                    guard.transit(writer, "task", [(task, was, state, number + 1, at)], "{}")
+            except RowRefused as refused:  # another orchestrator moved it first
+                self._log(f"task {task} was not moved: {refused}")

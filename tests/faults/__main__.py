@@ -48,7 +48,7 @@ def cut(full: bool, seed: int) -> Iterator[Line]:
 
 def mutated(full: bool, seed: int) -> Iterator[Line]:
     for kind in KINDS:
-        total, count = mutate.Mutated(), 100 if full else 2
+        total, count = mutate.Mutated(), 20 if full else 2
         for n in range(count):
             with tempfile.TemporaryDirectory(prefix="retriage-mutate-") as folder:
                 mutate.trial(kind, Path(folder), 500 if full else 100, 0.01 + 0.99 * n / (count - 1), seed + n, total)
@@ -63,7 +63,7 @@ def mutated(full: bool, seed: int) -> Iterator[Line]:
 def untrailed(full: bool, _seed: int) -> Iterator[Line]:
     for way in closed.WAYS:
         for kind in KINDS if way == "deleted" else ["sqlite_queue"]:
-            total = closed.trials(kind, way, (100 if kind == "sqlite_queue" else 20) if full else 2)
+            total = closed.trials(kind, way, (100 if kind == "sqlite_queue" else 10) if full else 2)
             counts = f"changed {total.changed}, late {total.late}, slowest {total.slowest:.2f} s"
             yield f"no change without a durable intent: trail {way}: {kind}", total.trials, counts, total.ok
     for way, name in (("size", "out of room"), ("nobody", "not ours to write"), ("hidden", "not ours to see")):
@@ -81,7 +81,7 @@ def untrailed(full: bool, _seed: int) -> Iterator[Line]:
 def rivalled(full: bool, seed: int) -> Iterator[Line]:
     for kind in KINDS:
         total = rivals.Rivals()
-        for n in range(20 if full else 1):
+        for n in range(4 if full else 1):
             rivals.trial(kind, 1_000 if full else 200, seed + n, total)
         counts = f"twice {total.twice}, untold {total.untold}, locked {total.locked}; {total.won} of {total.items} won"
         yield f"never fights workers (2 consoles, 4 workers): {kind}", total.trials, counts, total.ok
@@ -93,7 +93,7 @@ def rivalled(full: bool, seed: int) -> Iterator[Line]:
 def signalled(full: bool, _seed: int) -> Iterator[Line]:
     for kind in KINDS:
         total = signals.Signalled()
-        for n in range((60 if kind == "sqlite_queue" else 12) if full else 1):
+        for n in range(12 if full else 1):
             signals.trial(kind, signals.SIGNALS[n % 3], 2_000, total)
         counts = f"unrecorded {total.unrecorded}, open {total.open}, twice {total.twice}, slowest {total.slowest:.2f} s, {total.midway} midway"
         yield f"ssh lost (SIGHUP, SIGTERM, SIGINT): {kind}", total.trials, counts, total.ok

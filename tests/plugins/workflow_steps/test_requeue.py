@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from console.core.backend import Budget, Flag, Order
@@ -207,3 +209,26 @@ def test_a_step_fails_until_its_attempts_are_used_and_its_task_is_blocked(workfl
     item = operator.backend.items([key], operator.backend.now())[key]
     assert (item.condition, item.error, item.attempts) == (Condition.TERMINAL, "card declined", 1)
     assert workflow.moves("task", task)[-1][1] == "blocked_by_failures"
+
+
+def test_two_orchestrators_moving_one_task_at_once_both_go_on(tmp_path: Path) -> None:
+    """The second waits for the first, finds the number taken, says so and goes on."""
+    told: list[str] = []
+    with postgres_workflow() as workflow, operating(workflow.open(), tmp_path) as operator:
+        task = workflow.task()
+        workflow.step("pending", task=task, attempts=None, max_attempts=1)
+        other = psycopg.connect(workflow.url)
+
+        def handler(_name: str, _step: Any) -> None:
+            other.execute("UPDATE tasker.task_transitions SET most_recent = false")
+            other.execute(
+                "INSERT INTO tasker.task_transitions (task_uuid, to_state, sort_key, most_recent, created_at, updated_at)"
+                " VALUES (%s, 'error', 2, true, now(), now())", (task,),
+            )
+            threading.Timer(0.2, other.commit).start()
+            raise RuntimeError("card declined")
+
+        assert Orchestrator(operator.backend, handler, RealClock(), told.append).cycle(Raised()) == 1
+        other.close()
+        assert workflow.moves("task", task)[-1][1:3] == ("error", 2)
+    assert told[-1].startswith(f"task {task} was not moved: duplicate key value")
