@@ -1,22 +1,18 @@
-"""The validator's transitions and the invariants of the store, also under kills and any order of events."""
+"""The validator's transitions, also when it is killed between any two steps."""
 
 from __future__ import annotations
 
 import os
 import signal
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from console.core.backend import Action, Flag, Order
+from console.core.backend import Action, Order
 from console.core.item import ItemKey
 from plugins.partition_store.engine import Validator
 from plugins.partition_store.sink import METADATA, PAYLOAD
-from tests.plugins.partition_store.stores import Store, act, drafts, part, run_id, tree_hash
+from tests.plugins.partition_store.stores import Store, act, part, run_id
 
 P = part()
 KEY = ItemKey("parts", P)
@@ -143,50 +139,6 @@ def test_killed_anywhere_the_attempt_counts_once_or_not_at_all(store: Store, poi
     assert state(store) == (decided if point == "after" else ("pending", 1, None))
     store.validate(store.open())
     assert state(store)[:2] == ("success" if good else "failed", 2)
-
-
-EVENTS = st.lists(
-    st.sampled_from(["good run", "bad run", "validate", "retry", "insist", "reprocess", "mark", "clear", "pause", "unpause"]), max_size=25
-)
-ORDERS = {
-    "retry": Order(), "insist": Order(flags=frozenset({Flag.CLEAR_TERMINAL})), "reprocess": Order(Action.REPROCESS),
-    "mark": Order(Action.MARK_TERMINAL), "clear": Order(Action.CLEAR_TERMINAL), "pause": Order(Action.PAUSE), "unpause": Order(Action.UNPAUSE),
-}
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(EVENTS)
-def test_any_order_of_events_keeps_the_invariants(events: list[str]) -> None:
-    """Seed §9: raw runs immutable, every attempt counted once, the authority exists and only moves forward."""
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder) / "etl")
-        store.put(P, "pending", attempt_count=0)
-        backend = store.open()
-        hour, raw = 0, tree_hash(store.raw)
-        for event in events:
-            status, attempts, current = state(store)
-            if event.endswith("run"):
-                hour += 1
-                store.run(P, run_id(hour % 24, 9 + hour // 24), counted=None if event == "good run" else 99)
-                grown = tree_hash(store.raw)
-                assert {p: h for p, h in grown.items() if p in raw and p.endswith(("l", "n"))} == {
-                    p: h for p, h in raw.items() if p.endswith(("l", "n"))
-                }
-                raw = grown
-            elif event == "validate":
-                made = store.validate(backend)
-                assert state(store)[1] == attempts + made
-            else:
-                (draft,) = drafts(backend, [KEY], ORDERS[event], store.clock.tick())
-                if draft.blocked is None:
-                    act(backend, KEY, ORDERS[event], store.clock.now())
-                assert state(store)[1:] == (attempts, current), "an operator never touches counter or authority"
-                assert (status, state(store)[0]) in {(status, status), ("failed", "pending")}
-            assert tree_hash(store.raw) == raw
-            now = state(store)[2]
-            assert now is None or store.folder(P, now).is_dir()
-            assert current is None or (now is not None and now >= current)
-        backend.close()
 
 
 def test_the_worker_loop_stops(store: Store) -> None:

@@ -1,0 +1,270 @@
+"""The control plane: when a retry may run, what is paused or marked, by whom; in our own table and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from console.core.backend import Action, Change, Flag, Order, PageRequest
+from console.core.faults import ReadOnlyRefused
+from console.core.item import Condition, ItemKey
+from console.core.policy import PolicyOverride
+from console.core.query import Filter
+from console.testing import ALL, NOON
+from plugins.partition_store.backend import POLICY
+from plugins.partition_store.tables import Tables
+from tests.plugins.partition_store.door import WHENCE, WHO, carry_out, door, last_outcomes
+from tests.plugins.partition_store.stores import OWN, Store, act, blocked, drafts, part, run_id, undo
+from tests.plugins.partition_store.stores import WHO as AUTHORITY
+from tests.plugins.postgres_analyses.server import database
+
+BACK_OFF = Order(flags=frozenset({Flag.BACK_OFF}))
+MINUTE = timedelta(minutes=1)
+
+
+def failed_at(store: Store, at: datetime, attempts: int, day: int = 9) -> ItemKey:
+    store.run(part(day), run_id(1, day))
+    return store.put(part(day), attempt_count=attempts, updated_at=at.isoformat())
+
+
+@pytest.mark.parametrize(("attempts", "minutes"), [(1, 5), (2, 30), (3, 120), (4, 120), (50, 120)])
+def test_the_recommended_backoff_and_its_jitter(store: Store, attempts: int, minutes: int) -> None:
+    assert POLICY.delay_after(attempts) == (0.8 * minutes * MINUTE, 1.2 * minutes * MINUTE)
+    backend = store.open(PolicyOverride())
+    waits = set()
+    for day in range(1, 9):
+        key = failed_at(store, NOON, attempts, day)
+        act(backend, key, BACK_OFF, NOON)
+        due = backend.items([key], NOON)[key].verdict.next_retry_at
+        assert due is not None
+        assert 0.8 * minutes * MINUTE <= due - NOON <= 1.2 * minutes * MINUTE
+        waits.add(due)
+    assert len(waits) == 8, "jitter keeps them from running all at once"
+    assert {strategy for (strategy,) in store.marks("backoff_strategy")} == {"5m ×6 up to 2h ±20%"}
+
+
+def test_our_validator_waits_until_then_and_clears_it(store: Store) -> None:
+    key = failed_at(store, NOON, 1)
+    backend = store.open()
+    act(backend, key, BACK_OFF, NOON)
+    (item,) = backend.page(PageRequest(Filter.parse("next<10m condition:retrying"), NOON)).items
+    assert item.key == key
+    assert store.validate(backend) == 0
+    store.clock.tick(7 * MINUTE)
+    assert store.validate(backend) == 1
+    assert store.marks("next_run_at", "backoff_strategy") == [(None, None)]
+
+
+def test_a_backoff_that_is_over_waits_for_nothing(store: Store) -> None:
+    key = failed_at(store, NOON - timedelta(hours=3), 2)
+    backend = store.open()
+    act(backend, key, BACK_OFF, NOON)
+    assert not store.has_control(), "an action that marks nothing creates nothing"
+    assert store.validate(backend) == 1
+
+
+def test_an_early_retry_is_warned_of(store: Store) -> None:
+    key = failed_at(store, NOON - MINUTE, 1)
+    (draft,) = drafts(store.open(), [key])
+    assert (draft.blocked, draft.warning) == (None, "is retried before its recommended backoff is over; --back-off waits for it")
+    (draft,) = drafts(store.open(), [key], BACK_OFF)
+    assert draft.warning is None
+    (draft,) = drafts(store.open(), [key], now=NOON + 5 * MINUTE)
+    assert draft.warning is None
+
+
+def test_a_release_over_time_is_stored_for_our_validator_only(store: Store, tmp_path: Path) -> None:
+    keys = [failed_at(store, NOON, 1, day) for day in range(1, 5)]
+    backend = store.open()
+    assert backend.abilities.stores_due_time
+    assert not store.open(validator=False).abilities.stores_due_time
+    with door(backend, tmp_path) as operations:
+        override = carry_out(operations, Order(), *keys, release="over 8h")
+        assert override.counts == {"changed": 4}
+    due = [item.verdict.next_retry_at for item in backend.items(keys, NOON).values()]
+    assert len(set(due)) == 4
+    store.clock = type(store.clock)(datetime.now(NOON.tzinfo))
+    assert store.validate(backend) <= 1, "the others wait"
+
+
+def test_marks_say_who_when_and_why(store: Store) -> None:
+    key = failed_at(store, NOON, 1)
+    backend = store.open()
+    act(backend, key, Order(Action.MARK_TERMINAL))
+    act(backend, key, Order(Action.PAUSE))
+    ((terminal, by, at, why, paused, paused_by, paused_at, paused_why),) = store.marks(
+        "terminal", "terminal_by", "terminal_at", "terminal_why", "paused", "paused_by", "paused_at", "paused_why"
+    )
+    assert (terminal, by, why, paused, paused_by, paused_why) == ("marked", "ops", "because", "paused", "ops", "because")
+    for stamp in (at, paused_at):
+        assert abs(datetime.fromisoformat(stamp) - backend.now()) < timedelta(minutes=5)
+    act(backend, key, Order(Action.UNPAUSE))
+    assert store.marks("paused", "paused_by", "paused_at", "paused_why") == [(None,) * 4]
+
+
+def test_nothing_is_created_by_reading_or_in_read_only_mode(store: Store) -> None:
+    key = failed_at(store, NOON, 1)
+    backend = store.open(read_only=True)
+    backend.page(PageRequest(ALL, NOON))
+    backend.item(key, NOON)
+    backend.check(store.clock)
+    (draft,) = drafts(backend, [key], Order(Action.PAUSE))
+    assert draft.blocked is None
+    change = Change("", (key,), ("failed",), ("failed", "paused"))
+    with pytest.raises(ReadOnlyRefused):
+        backend.swap([change], Order(Action.PAUSE), AUTHORITY)
+    assert not store.has_control()
+
+
+def test_two_consoles_create_the_table_together(store: Store) -> None:
+    keys = [failed_at(store, NOON, 1, day) for day in range(1, 7)]
+    failures: list[BaseException] = []
+
+    def pause(key: ItemKey) -> None:
+        try:
+            backend = store.open()
+            act(backend, key, Order(Action.PAUSE))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=pause, args=(key,)) for key in keys]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len(store.marks("paused")) == 6
+
+
+def test_a_failed_backfill_stays_behind_fresh_data_when_handed_back(store: Store) -> None:
+    backend = store.open()
+    act(backend, ItemKey("parts", part(1)), Order(Action.BACKFILL))
+    store.run(part(1), run_id(1, 1), counted=9)
+    assert store.validate(backend) == 1
+    store.run(part(1), run_id(2, 1))
+    act(backend, ItemKey("parts", part(1)), Order(), store.clock.tick())
+    store.put(part(2), "pending", attempt_count=0)
+    store.run(part(2), run_id(1, 2))
+    order: list[str] = []
+    validator = store.validator(backend, handler=lambda p, _: order.append(p.logical_date[-2:]))
+    store.clock.tick()
+    for _ in range(2):
+        validator.cycle(lambda _: None, NoStop())
+    assert order == ["02", "01"]
+    assert store.marks("request") == [(None,)], "a success is no backfill any more"
+
+
+class NoStop:
+    requested = False
+
+
+def test_backfills_are_taken_a_few_at_a_time(store: Store) -> None:
+    backend = store.open()
+    for day in range(1, 29):
+        act(backend, ItemKey("parts", part(day)), Order(Action.BACKFILL), NOON + timedelta(days=30))
+    assert store.validate(backend) == 20
+    assert store.validate(backend) == 8
+
+
+def test_where_the_validator_is_not_ours_a_backfill_is_warned_of(store: Store) -> None:
+    backend = store.open(validator=False)
+    (draft,) = drafts(backend, [ItemKey("parts", part(1))], Order(Action.BACKFILL))
+    assert "so that fresh data is not starved" in draft.warning
+
+
+@pytest.mark.parametrize("kind", ["postgres"], indirect=True)
+def test_a_row_someone_else_holds_is_conflicted_not_waited_for(store: Store) -> None:
+    key = failed_at(store, NOON, 1)
+    backend = store.open()
+    (draft,) = drafts(backend, [key])
+    change = Change("", (key,), tuple(json.loads(draft.before)), ())
+    change = change._replace(after=backend.after(change, Order(), NOON, NOON))
+    with psycopg.connect(store.url) as holder:
+        holder.execute("SELECT * FROM partition_state FOR UPDATE")
+        (outcome,) = backend.swap([change], Order(), AUTHORITY)
+        assert (outcome.kind, outcome.detail) == ("conflicted", "locked by someone else's transaction")
+        holder.rollback()
+    (outcome,) = backend.swap([change], Order(), AUTHORITY)
+    assert outcome.kind == "changed"
+
+
+# --- our table in another database ------------------------------------------------------------------
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "postgres":
+        with database() as url:
+            yield url
+        return
+    with closing(sqlite3.connect(tmp_path / "control.db")) as made:
+        made.execute("CREATE TABLE other (x)")
+    yield f"sqlite:///{tmp_path}/control.db"
+
+
+def test_the_table_lives_elsewhere(store: Store, elsewhere: str) -> None:
+    key = failed_at(store, NOON, 1)
+    backend = store.open(control_url=elsewhere)
+    act(backend, key, Order(Action.MARK_TERMINAL))
+    assert not store.has_control()
+    assert store.marks("terminal", "terminal_by", url=elsewhere) == [("marked", "ops")]
+    assert backend.page(PageRequest(Filter.parse("condition:terminal"), NOON)).items[0].key == key
+    change = act(backend, key, Order(flags=frozenset({Flag.CLEAR_TERMINAL, Flag.BACK_OFF})), NOON)
+    assert backend.items([key], NOON)[key].condition is Condition.RETRYING
+    assert store.validate(backend) == 0
+    undo(backend, change)
+    assert store.row(part())["status"] == "failed"
+    act(backend, key, Order(flags=frozenset({Flag.CLEAR_TERMINAL})), NOON)
+    assert store.validate(backend) == 1
+    assert blocked(backend, key) == "is done; reprocess it instead"
+    act(backend, key, Order(Action.REPROCESS), store.clock.now())
+    assert store.validate(backend) == 1
+    assert store.marks("request", url=elsewhere) == [(None,)]
+
+
+def test_killed_between_the_two_commits_it_is_taken_back_and_done_again(store: Store, elsewhere: str, tmp_path: Path) -> None:
+    keys = [failed_at(store, NOON, 3, day) for day in (1, 2, 3)]
+    insist = Order(flags=frozenset({Flag.CLEAR_TERMINAL}))
+    backend = store.open(OWN, control_url=elsewhere)
+    for key in keys:
+        act(backend, key, Order(Action.MARK_TERMINAL))
+    backend.close()
+    child = os.fork()
+    if child == 0:
+        Tables.writing = _dying  # type: ignore[method-assign]
+        try:
+            with door(store.open(OWN, control_url=elsewhere), tmp_path) as operations:
+                carry_out(operations, insist, *keys)
+        finally:
+            os._exit(1)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    assert {store.row(part(day))["status"] for day in (1, 2, 3)} == {"pending"}, "the state was committed, the marks were not"
+    assert {mark for (mark,) in store.marks("terminal", url=elsewhere)} == {"marked"}
+    with door(store.open(OWN, control_url=elsewhere), tmp_path) as operations:
+        (override,) = operations.book.overrides()
+        ended = operations.resume(override.op_id, WHO, WHENCE)
+        assert ended.counts == {"changed": 3}
+        told = last_outcomes(operations, override.op_id)
+        assert all(outcomes == ["not_applied", "changed"] or outcomes[-1] == "changed" for outcomes in told.values())
+        assert operations.book.verified().ok
+    assert {mark for (mark,) in store.marks("terminal", url=elsewhere)} == {"overruled"}
+    assert {store.row(part(day))["status"] for day in (1, 2, 3)} == {"pending"}
+
+
+@contextmanager
+def _dying(self: Tables) -> Iterator[Any]:
+    with self.control.writing() as ours:
+        with self.state.writing() as theirs:
+            yield theirs, ours
+        os.kill(os.getpid(), signal.SIGKILL)
