@@ -91,11 +91,10 @@ class Table:
 
 @contextmanager
 def postgres_table(extra: str = "", zone: str = ZONE) -> Iterator[Table]:
-    with database(f"{ddl()} {extra}", zone) as url:
+    with database(f"{ddl()} {extra}", zone) as url, psycopg.connect(url, autocommit=True) as connection:
         def run(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-            with psycopg.connect(url, autocommit=True) as connection:
-                cursor = connection.execute(sql.replace("?", "%s"), list(values) or None)
-                return cursor.fetchall() if cursor.description else []
+            cursor = connection.execute(sql.replace("?", "%s"), list(values) or None)
+            return cursor.fetchall() if cursor.description else []
 
         yield Table(url, run)
 
@@ -128,7 +127,7 @@ def _time(value: Any, table: Table) -> Any:
     return _text(value)
 
 
-def harness(table: Table, policy: PolicyOverride = NO_POLICY) -> Harness:
+def harness(table: Table, policy: PolicyOverride = NO_POLICY, now: datetime = NOW) -> Harness:
     """Each sample is one row; its second pipeline is what the next sample is."""
     references: dict[str, Sequence[str]] = {}
 
@@ -149,7 +148,7 @@ def harness(table: Table, policy: PolicyOverride = NO_POLICY) -> Harness:
         return references[item.key.parts[0]]
 
     backend = table.open(policy=policy)
-    return Harness(backend, put, STATUSES, FrozenClock(NOW), referred, table.all, store(table, policy))
+    return Harness(backend, put, STATUSES, FrozenClock(now), referred, table.all, store(table, policy))
 
 
 def store(table: Table, policy: PolicyOverride) -> Store:
