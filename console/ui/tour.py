@@ -101,8 +101,8 @@ class TourPanel(Widget):
     """One step, in a few lines."""
 
     DEFAULT_CSS = """
-    TourPanel { dock: bottom; margin-bottom: 1; height: auto; max-height: 6; border: round $accent; padding: 0 1; background: $surface;
-      color: $foreground; border-title-color: $accent; border-subtitle-color: $foreground; }
+    TourPanel { dock: bottom; margin-bottom: 1; height: auto; max-height: 6; border: round $accent; padding: 0 1;
+      background: $surface; color: $foreground; border-title-color: $accent; border-subtitle-color: $foreground; }
     """
 
     step: reactive[int] = reactive(0, layout=True)
