@@ -169,6 +169,31 @@ def families(draw: st.DrawFn) -> list[str]:
     ]
 
 
+CAUSES: list[tuple[str, st.SearchStrategy[str]]] = [
+    ("TimeoutError: request {} timed out", st.uuids().map(str)),
+    ("connect to {} failed", st.ip_addresses(v=4).map(str)),
+    ("lock held since {}", st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1)).map(lambda at: at.isoformat())),
+    ("row {} is malformed", st.integers(0, 10**12).map(str)),
+    ("mail to {}@example.com bounced", st.text(string.ascii_lowercase, min_size=1, max_size=8)),
+    ("no such file: {}", st.text(string.ascii_lowercase + "/", min_size=1, max_size=12).map(lambda rest: f"/srv/{rest.strip('/')}x")),
+    ("ERR_QUOTA: customer {} is over its limit", st.integers(0, 10**9).map(str)),
+    ("HTTP 503 from upstream after {} ms", st.integers(0, 10**6).map(str)),
+    ("HTTP 404 from upstream after {} ms", st.integers(0, 10**6).map(str)),
+]
+
+
+@given(st.data())
+def test_a_cause_has_one_signature_whatever_it_happened_to(data: st.DataObject) -> None:
+    """Drawn in any order, so that what was learned of one text does not change what is said of another."""
+    drawn = data.draw(st.lists(st.sampled_from(range(len(CAUSES))), min_size=2, max_size=12))
+    found: dict[int, set[str]] = {}
+    for number in drawn:
+        template, variable = CAUSES[number]
+        found.setdefault(number, set()).add(signature_of(template.format(data.draw(variable))))
+    assert all(len(signatures) == 1 for signatures in found.values()), found
+    assert len(set().union(*found.values())) == len(found), found
+
+
 @settings(max_examples=400, deadline=None)
 @given(families())
 def test_learned_templates_are_exact(texts: list[str]) -> None:
