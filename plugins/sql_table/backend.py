@@ -100,7 +100,7 @@ class SqlTable(SqlBackend):
         handing = guard = None
         if self.mapping.requeue is not None:
             handing = Handing(attached, reading, self.policy)
-            guard = guard_for(attached, reading, handing)
+            guard = guard_for(attached, reading, handing.image)
         self._known = Known(attached, reading, handing, guard)
         return reading.layout()
 

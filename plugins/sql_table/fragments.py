@@ -38,6 +38,13 @@ _REFUSED = {
 _PAIRS = {")": "(", "]": "["}
 
 
+Make = Callable[[str], str]
+
+
+def _itself(text: str) -> str:
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Fragment:
     """A checked piece of SQL: (kind, text) in order, where kind is sql, bind or table."""
@@ -52,17 +59,10 @@ class Fragment:
     def tables(self) -> frozenset[str]:
         return frozenset(text for kind, text in self.pieces if kind == "table")
 
-    def sql(self, tables: Mapping[str, str], bind: Callable[[str], str] = lambda name: f":{name}") -> str:
-        """As SQL, with `tables` as quoted names and every value as the driver marks it."""
-        made = {"table": lambda name: tables[name], "bind": bind}
-        return "".join(made[kind](text) if kind in made else text for kind, text in self.pieces)
-
-    def driver_sql(self, tables: Mapping[str, str], *, sqlite: bool) -> str:
-        """As SQL that goes to the driver as it is, with its own marks for values."""
-        if sqlite:
-            return self.sql(tables)
-        plain = Fragment(tuple((k, t.replace("%", "%%") if k == "sql" else t) for k, t in self.pieces))
-        return plain.sql(tables, lambda name: f"%({name})s")
+    def sql(self, tables: Mapping[str, str], bind: Make = _itself, escape: Make = _itself) -> str:
+        """As SQL, with `tables` as quoted names, every value as `bind` marks it and the rest as `escape` leaves it."""
+        made: dict[str, Make] = {"table": lambda name: tables[name], "bind": bind, "sql": escape}
+        return "".join(made[kind](text) for kind, text in self.pieces)
 
 
 @cache

@@ -8,8 +8,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from plugins.sql_table.fragments import formula
-from plugins.sql_table.vocabulary import FormulaText, Name, Native, Part, Short, Sql, Statement, WriteSql
+from plugins.sql_table.fragments import formula, fragment
+from plugins.sql_table.vocabulary import WRITTEN, FormulaText, Name, Native, Part, Short, Sql, Statement, WriteSql
 
 
 class Assigned(Short):
@@ -105,6 +105,7 @@ class Requeue(Part):
         parts = [*self.set.values(), *(assigned for rule in rules for assigned in rule.set.values())]
         if self.function is None and not self.statements and any((a.read is None) != (a.write is None) for a in parts):
             raise PydanticCustomError("requeue", "what is read by an expression needs write, to be set by an UPDATE")
+        self._require_times()
         known = {*self.guard, *self.set}
         for rule in rules:
             for name, assigned in {**self.set, **rule.set}.items():
@@ -113,3 +114,15 @@ class Requeue(Part):
                     what = "the formula of {name} uses {column}, which is not in guard"
                     raise PydanticCustomError("formula", what, {"name": name, "column": min(unknown)})
         return self
+
+    def _require_times(self) -> None:
+        """A time that is written must be one the plan knows."""
+        used = {name for text in self.statements for name in fragment(text, WRITTEN).binds}
+        if self.function is not None:
+            given = self.function.arguments
+            used = {str(value) for value in (given.values() if isinstance(given, Mapping) else given)}
+        known = {assigned.time for assigned in self.set.values()}
+        for time in ("now", "due"):
+            if time in used and time not in known:
+                what = "{time} is used, but nothing in set has {{time: {time}}}, so the plan could not tell it"
+                raise PydanticCustomError("times", what, {"time": time})

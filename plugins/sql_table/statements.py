@@ -1,0 +1,161 @@
+"""The SQL of a guarded write: every name quoted by the dialect, every value bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from console.core.backend import Change
+from console.sql.sqlite import SqliteDatabase
+from plugins.sql_table.attaching import Attached
+from plugins.sql_table.fragments import fragment
+from plugins.sql_table.handing_back import Argument, FunctionCall
+from plugins.sql_table.image import Part, RowImage
+from plugins.sql_table.reading import Reading
+from plugins.sql_table.tables import quoted
+from plugins.sql_table.vocabulary import WRITTEN
+
+
+class Statements:
+    """The statements of one mapping, with every name quoted by the dialect and every value bound."""
+
+    def __init__(self, attached: Attached, reading: Reading, image: RowImage) -> None:
+        self._requeue = requeue = image.requeue
+        self._attached = attached
+        self._parts = image.parts
+        self._sqlite = attached.sqlite
+        self._key_types = [found.type for found in reading.keys]
+        quote = attached.database.dialect.identifier_preparer.quote_identifier
+        self._quote: Callable[[str], str] = quote
+        self.table = quoted(attached.database, attached.table.schema, attached.table.name)
+        self.seen = self._select("", None)
+        self.held = self._select("" if self._sqlite else " FOR UPDATE SKIP LOCKED", requeue.lock)
+        self.update = self._update()
+        self._times = self._all_times()
+        self.call = None if requeue.function is None else self._call(requeue.function)
+        self.steps = self._all_steps()
+
+    def _mark(self, name: str, type: str = "") -> str:
+        if self._sqlite:
+            return f":{name}"
+        return f"%({name})s::{type}" if type else f"%({name})s"
+
+    def _key_is(self, table: str) -> str:
+        keys = self._attached.mapping.keys
+        return " AND ".join(
+            f"{table}.{self._quote(key)} = {self._mark(f'k{n}', type)}"
+            for n, (key, type) in enumerate(zip(keys, self._key_types, strict=True))
+        )
+
+    def _select(self, locking: str, lock: str | None) -> str:
+        """Key, image and lock of some rows; taken first, so that a lock is tried on no other."""
+        keys = [f"job.{self._quote(key)}" for key in self._attached.mapping.keys]
+        own = None if lock is None else self._driver_sql(lock, frozenset(), self._names(lock))
+        listed = ", ".join([*keys, *(self._read(part) for part in self._parts), f"({own})" if own else "1"])
+        if self._sqlite:
+            return f"SELECT {listed} FROM {self.table} AS job {self._joins()} WHERE {self._key_is('job')}"
+        arrays = ", ".join(self._mark(f"k{n}", f"{type}[]") for n, type in enumerate(self._key_types))
+        chosen = ", ".join(f"x.{self._quote(key)}" for key in self._attached.mapping.keys)
+        taken = f"SELECT x.* FROM {self.table} AS x WHERE ({chosen}) IN (SELECT * FROM unnest({arrays})){locking}"
+        return f"SELECT {listed} FROM ({taken}) AS job {self._joins()}"
+
+    def _read(self, part: Part) -> str:
+        if part.read is not None:
+            return f"({self._driver_sql(part.read, frozenset(), self._names(part.read))})"
+        alias, _, column = part.column.partition(".")
+        if part.column not in self._attached.table.columns and alias in self._attached.joined:
+            return f"{self._quote(alias)}.{self._quote(column)}"
+        return f"job.{self._quote(part.column)}"
+
+    def _joins(self) -> str:
+        joined = []
+        for alias, (table, _) in self._attached.joined.items():
+            match = self._attached.mapping.joins[alias].match
+            name, other = quoted(self._attached.database, table.schema, table.name), self._quote(alias)
+            same = " AND ".join(f"{other}.{self._quote(a)} = job.{self._quote(b)}" for a, b in match.items())
+            joined.append(f"LEFT JOIN {name} AS {other} ON {same}")
+        return " ".join(joined)
+
+    def _driver_sql(self, text: str, binds: frozenset[str], tables: Mapping[str, str], **marks: str) -> str:
+        """A fragment as the driver takes it, each value by the mark given for it or by its own name."""
+        doubled = "%" if self._sqlite else "%%"
+        return fragment(text, binds).sql(
+            tables, lambda name: marks.get(name, self._mark(name)), lambda sql: sql.replace("%", doubled)
+        )
+
+    def _names(self, text: str) -> dict[str, str]:
+        return self._attached.names(text, WRITTEN | {"value"}, "requeue")
+
+    def _update(self) -> str:
+        written = [(n, part) for n, part in enumerate(self._parts) if part.is_set]
+        sets = ", ".join(f"{self._quote(part.column)} = {self._written(n, part)}" for n, part in written)
+        name = self.table if self._sqlite else f"{self.table} AS job"
+        return f"UPDATE {name} SET {sets} WHERE {self._key_is(self.table if self._sqlite else 'job')}"
+
+    def _written(self, n: int, part: Part) -> str:
+        mark = self._mark(f"v{n}", part.stored.type)
+        if part.write is None:
+            return mark
+        return self._driver_sql(part.write, frozenset({"value"}), self._names(part.write), value=mark)
+
+    # -- functions and statements ----------------------------------------------------------------
+
+    def _all_steps(self) -> list[str]:
+        steps = []
+        for n, text in enumerate(self._requeue.statements):
+            names = self._attached.names(text, WRITTEN, "requeue", "statements", n)
+            steps.append(self._driver_sql(text, WRITTEN, names, key=self._mark("k0", self._key_types[0])))
+        return steps
+
+    def _call(self, function: FunctionCall) -> str:
+        """The function called for each of many rows by one statement."""
+        schema = function.schema_ or self._attached.mapping.schema_
+        self._require_function(schema, function.name)
+        given = function.arguments
+        if isinstance(given, Mapping):
+            listed = [f"{self._quote(name)} => {self._argument(value)}" for name, value in given.items()]
+        else:
+            listed = [self._argument(value) for value in given]
+        name = self._quote(function.name) if schema is None else f"{self._quote(schema)}.{self._quote(function.name)}"
+        arrays = [self._mark("k0", f"{self._key_types[0]}[]"), *(self._mark(time, "text[]") for time in self._times)]
+        columns = ["k0", *(f"at_{time}" for time in self._times)]
+        chosen = f"unnest({', '.join(arrays)}) AS chosen({', '.join(columns)})"
+        return f"SELECT {name}({', '.join(listed)}) FROM {chosen}"
+
+    def _require_function(self, schema: str | None, name: str) -> None:
+        if isinstance(self._attached.database, SqliteDatabase):
+            raise self._attached.wrong("SQLite has no stored functions", "requeue", "function")
+        found = self._attached.database.fetch(
+            "SELECT 1 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.proname = %(name)s"
+            " AND CASE WHEN %(schema)s::text IS NULL THEN pg_function_is_visible(p.oid)"
+            " ELSE n.nspname = %(schema)s END", {"name": name, "schema": schema},
+        )
+        if not found:
+            raise self._attached.wrong(f"there is no function {name!r}", "requeue", "function", "name")
+
+    def _argument(self, value: Argument) -> str:
+        match value:
+            case "key":
+                return "chosen.k0"
+            case "keys":
+                return "ARRAY[chosen.k0]"
+            case "now" | "due":
+                return f"chosen.at_{value}::{self._parts[self._times[value]].stored.type}"
+            case None:
+                return "NULL"
+            case _:
+                return str(value)
+
+    def _all_times(self) -> dict[str, int]:
+        """`now` and `due`, where they are used, and which part of the after-image holds them."""
+        given = {name: assigned.time for name, assigned in self._requeue.set.items() if assigned.time}
+        names = [part.name for part in self._parts]
+        return {time: names.index(name) for name, time in given.items()}
+
+    def times(self, change: Change) -> dict[str, Any]:
+        """`:now` and `:due` as the after-image has them."""
+        return {name: change.after[place] for name, place in self._times.items()}
+
+    def called_with(self, changes: Sequence[Change]) -> dict[str, Any]:
+        times = {name: [change.after[place] for change in changes] for name, place in self._times.items()}
+        return {"k0": [change.keys[0].parts[0] for change in changes], **times}
