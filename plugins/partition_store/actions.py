@@ -6,7 +6,8 @@ Nothing here changes `current_run_id`, `record_count`, `schema_version`, `attemp
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from console.core.backend import Abilities, Action, Budget, Change, Draft, Flag, Image, Order, UndoKind, image_text
@@ -19,6 +20,7 @@ from console.sql.values import whole_number
 from plugins.partition_store.rows import BY_TEXT, MARKED, OVERRULED, Native, PartitionRows, stored
 from plugins.partition_store.sink import OutsideSink, Partition, RawSink, run_ids
 
+_AT_ONCE = 16
 _NO_RUN = "the raw sink shows no run of it; backfill it instead"
 _FRESH = "attempt_count never goes back: budget fresh is refused here, use keep"
 _OUTSTANDING = "a requeue is outstanding: it was handed back and not picked up yet"
@@ -48,7 +50,18 @@ class Rails:
         self._sink = sink
         self._ours = ours
 
-    def draft(self, row: Native, order: Order, now: datetime, sink: SinkLook) -> Draft:
+    def drafts(self, rows: Sequence[Native], order: Order, now: datetime, sink: SinkLook) -> list[Draft]:
+        """The sink is asked last, and only about what nothing else blocks."""
+        made = [self._draft(row, order, now) for row in rows]
+        if order.action in (Action.REQUEUE, Action.REPROCESS):
+            asked = [n for n, draft in enumerate(made) if draft.blocked is None]
+            answers = sink.why_no_runs([rows[n].partition for n in asked])
+            for n, why in zip(asked, answers, strict=True):
+                if why is not None:
+                    made[n] = made[n]._replace(blocked=why, warning=None)
+        return made
+
+    def _draft(self, row: Native, order: Order, now: datetime) -> Draft:
         facts = self._rows.facts(row)
         verdict = judge(facts, self._policy, now)
         key = str(ItemKey(self._backend, row.partition))
@@ -56,7 +69,7 @@ class Rails:
         if row.image is None:
             reason = "holds a value by which a write could not be guarded"
             return Draft(key, "", "null", verdict.condition, signature, reason)
-        blocked = self._blocked(row, verdict, order, now, sink)
+        blocked = self._blocked(row, verdict, order, now)
         warning = None if blocked else self._warning(row.image, order, now)
         return Draft(key, "", image_text(row.image), verdict.condition, signature, blocked, warning)
 
@@ -71,14 +84,14 @@ class Rails:
     def look(self) -> SinkLook:
         return SinkLook(self._sink)
 
-    def _blocked(self, row: Native, verdict: Verdict, order: Order, now: datetime, sink: SinkLook) -> str | None:
+    def _blocked(self, row: Native, verdict: Verdict, order: Order, now: datetime) -> str | None:
         if order.budget is Budget.FRESH:
             return _FRESH
         if invalid := row.partition.invalid:
             return f"is invalid: {invalid}"
         rails: dict[Action, Callable[[], str | None]] = {
-            Action.REQUEUE: lambda: self._retry(row, verdict, order) or sink.why_no_run(row.partition),
-            Action.REPROCESS: lambda: self._reprocess(row, verdict) or sink.why_no_run(row.partition),
+            Action.REQUEUE: lambda: self._retry(row, verdict, order),
+            Action.REPROCESS: lambda: self._reprocess(row, verdict),
             Action.MARK_TERMINAL: lambda: _mark(row),
             Action.CLEAR_TERMINAL: lambda: _clear(row, verdict),
             Action.PAUSE: lambda: _pause(row, verdict),
@@ -198,13 +211,19 @@ def _pause(row: Native, verdict: Verdict) -> str | None:
 
 
 class SinkLook:
-    """Asks the sink for one plan; once it is unreachable it is not asked again."""
+    """Asks the sink for one plan, a far one about several partitions at once; when it is lost it is not asked again."""
 
     def __init__(self, sink: RawSink) -> None:
         self._sink = sink
         self._lost: str | None = None
 
-    def why_no_run(self, partition: Partition) -> str | None:
+    def why_no_runs(self, partitions: Sequence[Partition]) -> list[str | None]:
+        if not self._sink.far or len(partitions) < 2:
+            return list(map(self._why_no_run, partitions))
+        with ThreadPoolExecutor(min(_AT_ONCE, len(partitions))) as pool:
+            return list(pool.map(self._why_no_run, partitions))
+
+    def _why_no_run(self, partition: Partition) -> str | None:
         if self._lost is None:
             try:
                 return None if run_ids(self._sink, partition) else _NO_RUN

@@ -106,7 +106,8 @@ class PartitionStore(SqlBackend):
         self, name: str, options: Options, policy: RetryPolicy, tables: Tables, sink: RawSink, *, read_only: bool
     ) -> None:
         database = Joined(tables) if tables.apart else tables.state
-        place = f"{tables.state.place} (raw: {sink.place})"
+        apart = f", control: {tables.control.place}" if tables.apart else ""
+        place = f"{tables.state.place} (raw: {sink.place}{apart})"
         super().__init__(name, "partition_store", place, database, policy)
         self.handler = options.handler
         self.abilities = abilities(ours=options.validator)
@@ -226,7 +227,7 @@ class PartitionStore(SqlBackend):
         if isinstance(wanted, Filter):
             width = len(Native._fields)
             for batch in self._reader.walk(wanted, sort, None, now, stop, size=500):
-                yield [self._rails.draft(Native(*row[:width]), order, now, look) for row in batch]
+                yield self._rails.drafts([Native(*row[:width]) for row in batch], order, now, look)
             return
         rows = [Native(*row) for row in self._reader.rows(wanted, now)]
         found = {native.partition: native for native in rows}
@@ -235,7 +236,7 @@ class PartitionStore(SqlBackend):
                 if len(key.parts) == len(schema.KEY):
                     partition = Partition(*key.parts)
                     found.setdefault(partition, _absent(partition))
-        yield [self._rails.draft(native, order, now, look) for native in found.values()]
+        yield self._rails.drafts(list(found.values()), order, now, look)
 
     def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
         return self._rails.after(change, order, at, due)

@@ -21,6 +21,8 @@ from console.core.faults import Unreachable
 
 PAYLOAD, METADATA = "payload.jsonl", "metadata.json"
 _RUN_ID = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
+_USER = re.compile(r"//[^/\s]*@")
+"""Who logs in where, and with what: libraries repeat the endpoint's URL in their errors."""
 _LARGEST_METADATA = 2**20
 _PIECE = 2**20
 
@@ -92,6 +94,8 @@ class RawSink(Protocol):
     """What is asked of a sink. Every method raises Unreachable when it cannot be known."""
 
     place: str
+    far: bool
+    """Every question is a journey over a network."""
 
     def sizes(self, partition: Partition) -> dict[str, dict[str, int]]:
         """run_id → file name → size."""
@@ -149,6 +153,8 @@ def open_sink(url: str, deadline: timedelta, options: dict[str, Any] | None = No
 
 class LocalSink:
     """Runs in folders. No symlink below the root is followed: each step down is opened by its descriptor."""
+
+    far = False
 
     def __init__(self, root: Path) -> None:
         self.place = str(root)
@@ -235,6 +241,8 @@ class LocalSink:
 class S3Sink:
     """Runs under a prefix of a bucket. Credentials and region come from the environment, as everywhere."""
 
+    far = True
+
     def __init__(self, url: str, deadline: timedelta, options: dict[str, Any]) -> None:
         from obstore.exceptions import BaseError
         from obstore.store import S3Store
@@ -256,7 +264,7 @@ class S3Sink:
 
     def _lost(self, error: Exception) -> Unreachable:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return Unreachable(f"the raw sink: {first[:200]}", where=self.place)
+        return Unreachable(f"the raw sink: {_USER.sub('//', first)[:200]}", where=self.place)
 
     def sizes(self, partition: Partition) -> dict[str, dict[str, int]]:
         base = self._path(*partition.segments)

@@ -16,7 +16,7 @@ from console.core.backend import Action, Flag, Order
 from console.core.faults import Unreachable
 from console.testing import NOON
 from plugins.partition_store.sink import METADATA, PAYLOAD, Partition, S3Sink, open_sink, runs
-from tests.plugins.partition_store.stores import Store, act, blocked, part, run_id
+from tests.plugins.partition_store.stores import Store, act, blocked, drafts, part, run_id
 
 P = part()
 BUCKET = "raw"
@@ -91,6 +91,17 @@ def test_actions_and_validation_leave_every_object_alone(options: dict[str, Any]
     assert etags(sink) == before
     other = store.put(part(10))
     assert "shows no run" in str(blocked(backend, other))
+
+
+def test_many_partitions_are_asked_about_at_once(options: dict[str, Any], tmp_path: Path) -> None:
+    sink = sink_of(options)
+    store = Store(tmp_path / "etl")
+    keys = store.put_all([(part(day), {"status": "failed"}) for day in range(1, 29)])
+    for day in range(1, 29, 2):
+        put_run(sink, part(day), run_id(1, day), b"{}\n", b'{"record_count": 1}')
+    backend = store.open(raw_sink=f"s3://{BUCKET}/pre/fix", s3=options)
+    found = {draft.key: draft.blocked for draft in drafts(backend, keys)}
+    assert [found[str(key)] is None for key in keys] == [bool(day % 2) for day in range(1, 29)]
 
 
 def test_an_unreachable_bucket_blocks_with_the_reason(options: dict[str, Any], tmp_path: Path) -> None:
