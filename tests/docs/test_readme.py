@@ -91,6 +91,15 @@ def test_the_whole_example_config_is_valid_and_its_plugins_open() -> None:
     test_every_config_block_is_valid_and_its_plugins_open((ROOT / "config.example.yaml").read_text())
 
 
+def test_the_example_config_leaves_no_key_out() -> None:
+    from console.settings.models import ConsoleSettings, PolicySettings
+
+    text = (ROOT / "config.example.yaml").read_text()
+    models = [ConsoleSettings, PolicySettings, *(registry.load(plugin.name).options for plugin in registry.available())]
+    wanted = {field.alias or name for model in models for name, field in model.model_fields.items()}
+    assert wanted <= set(re.findall(r"(?:^|[\s{,])(\w+):", text))
+
+
 @pytest.mark.parametrize("text", blocks("toml"))
 def test_every_toml_block_names_an_entry_point(text: str) -> None:
     assert list(tomllib.loads(text)["project"]["entry-points"]) == ["retriage.backends"]
