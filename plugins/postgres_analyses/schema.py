@@ -125,7 +125,11 @@ class _Pipeline:
             "success": {Condition.DONE: everything},
             "skipped": {Condition.DONE: everything},
         }
-        listed = [Segment(self.source, self.status == native, roles, cases) for native, cases in known.items()]
+        # Written out, not bound: a plan kept for any status would not use the index for the rare one.
+        listed = [
+            Segment(self.source, self.status == status, roles, cases)
+            for status, cases in zip(_texts(*known), known.values(), strict=True)
+        ]
         strange = Segment(self.source, outside(self.status, known), roles, {Condition.UNKNOWN: everything})
         return [*listed, strange]
 
