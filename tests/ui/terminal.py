@@ -50,6 +50,16 @@ class Terminal:
             assert time.monotonic() < end, f"{text!r} did not come:\n{shown}"
         return shown
 
+    def press_until(self, key: str, text: str) -> None:
+        """Until the key has led there: right after an escape, a key may be taken for one with alt held."""
+        for _ in range(20):
+            self.press(key)
+            end = time.monotonic() + 3
+            while time.monotonic() < end:
+                if text in self.read():
+                    return
+        raise AssertionError(f"{key!r} does not lead to {text!r}:\n{self.read()}")
+
     def press(self, keys: str) -> None:
         self.child.send(keys)
 

@@ -108,7 +108,7 @@ async def trail(pilot: Pilot[None]) -> None:
 async def override(pilot: Pilot[None]) -> None:
     await trail(pilot)
     await pilot.press("enter")
-    await until(pilot, lambda: isinstance(pilot.app.screen, OverrideScreen) and "item by item" in screen_text(pilot))
+    await until(pilot, lambda: isinstance(pilot.app.screen, OverrideScreen) and pilot.app.screen._outcomes)
 
 
 async def go_to(pilot: Pilot[None]) -> None:

@@ -1,0 +1,143 @@
+"""Hostile text in every row, record, name and answer, and every key of every place pressed on it, under a real pty.
+
+What is forbidden is looked for in the bytes the terminal was sent: the sequences of our own are taken out, and
+nothing may be left that a terminal would act on.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import sqlite3
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from console.ui.actions import CATALOGUE, EVERYWHERE, PLACES, Action, actions_of
+from tests.ui.terminal import Terminal
+from tests.ui.test_hostile import PAYLOADS, hostile_world
+
+WIKI = "https://wiki.example/runbook"
+SCRIPT = textwrap.dedent("""
+    import sys
+    from dataclasses import replace
+    from pathlib import Path
+    from console.core.backend import Order, Budget
+    from console.core.person import Whence, Who
+    from console.core.plan import Confirmation, Marked
+    from console.core.release import Now
+    from console.ui.app import run_console
+    from tests.ui.test_hostile import PAYLOADS
+    from tests.ui.world import desk, open_queue, with_trail
+    folder = Path(sys.argv[1])
+    texts = [p.decode("latin-1") if isinstance(p, bytes) else p[:300] for p in PAYLOADS.values()]
+    everything = " ".join(texts)[:1500]
+    laid = desk(
+        [open_queue(folder / "hostile.db", "hostile")],
+        views={text[:80]: "error~x" for text in texts},
+        runbooks={"a": sys.argv[2], "x": "https://wiki/\\x1b[31m[/b]"},
+        operator=everything, who=Who(0, everything[:60], everything), whence=Whence(everything, everything, everything, 1, "0"),
+    )
+    laid = with_trail(laid, folder)
+    keys = [item.key for item in laid.backends[0].page(__import__("console.core.backend", fromlist=["PageRequest"]).PageRequest(
+        __import__("console.core.query", fromlist=["Filter"]).Filter(), laid.clock.now())).items]
+    for text, key in zip(texts[:6], keys):
+        plan = laid.operations.propose(Marked((key,)), Order(budget=Budget.FRESH), Now())
+        if plan.changes:
+            laid.operations.carry_out(plan.id, Confirmation(laid.who, laid.whence, text or "-", plan.changes, text or None))
+    sys.exit(run_console(laid))
+""")
+WAYS = {
+    "overview": [("1", "Retries in the next")],
+    "failures": [("2", "next retry")],
+    "groups": [("3", "causes of")],
+    "trail": [("4", "overrides,")],
+    "item": [("2", "next retry"), ("\r", "native row")],
+    "override": [("4", "overrides,"), ("\r", "item by item")],
+    "run": [("5", "selected")],
+}
+KEYS = {
+    "enter": "\r", "slash": "/", "space": " ", "escape": "\x1b", "question_mark": "?", "down": "j", "up": "k",
+    "ctrl+r": "\x12",
+}  # fmt: skip
+OURS = re.compile(
+    rb"\x1b\[[0-9;:?<>=]*\$?[a-zA-Z~]|\x1b\]22;[a-z-]*\x07|\x1b\]52;c;(?P<copied>[A-Za-z0-9+/=]*)\x07"
+    rb"|\x1b\]8;(?:id=[0-9-]+)?;(?P<leads>[!-~]*)\x1b\\"
+)
+LEFT_OVER = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0)))) | set("\u202e\u2066\u2069\u200b\u2060\ufeff\u2028")
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    hostile_world(tmp_path)
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path), WIKI]
+    return Terminal(command, (50, 160), {"XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)})
+
+
+def require_clean(sent: bytes) -> None:
+    for found in OURS.finditer(sent):
+        if found["leads"]:
+            assert found["leads"].decode() == WIKI
+        if found["copied"]:
+            assert base64.b64decode(found["copied"]) != b"evil"
+    left = OURS.sub(b"", sent).decode("utf-8")
+    assert not (LEFT_OVER - {"\r", "\n"}) & set(left), sorted((LEFT_OVER - {"\r", "\n"}) & set(left))
+    for forbidden in (b"\x1b[2J\x1b[31mred", b"\x1b[1m\x1b]0;t"):
+        assert forbidden not in sent
+
+
+def pressed(terminal: Terminal, action: Action) -> None:
+    key = action.key.split(",")[-1]
+    terminal.press(KEYS.get(key, key))
+    terminal.read()
+    terminal.press("\x1b")
+    terminal.read()
+    terminal.press("\x1b")
+    terminal.read()
+
+
+def requeue_one(terminal: Terminal) -> None:
+    """So that there is a run to look at; its reason is all the payloads that can be typed."""
+    terminal.press("2")
+    terminal.until("next retry")
+    terminal.press("r")
+    terminal.until("would change")
+    terminal.press("\x1b[Z" * 2 + "[@click=app.exit]reason[/] \u202e\u200b[/x]")
+    terminal.read()
+    terminal.press("\t\t\t\r")
+    terminal.until("finished")
+
+
+def open_place(terminal: Terminal, place: str) -> None:
+    for key, words in WAYS[place]:
+        terminal.press_until(key, words)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("place", PLACES)
+def test_every_key_of_every_place(terminal: Terminal, tmp_path: Path, place: str) -> None:
+    terminal.until("Retries in the next")
+    if place == "run":
+        requeue_one(terminal)
+    everywhere = [action for action in actions_of(EVERYWHERE) if place == "overview" or action.name == "help"]
+    for action in (*actions_of(place), *everywhere):
+        if action.id != "app.quit":
+            open_place(terminal, place)
+            pressed(terminal, action)
+    open_place(terminal, "overview")
+    terminal.press_until("\x10", "Search for commands")  # the palette: every action by name
+    terminal.press_until("\x1b", "● live")
+    terminal.press_until("1", "Retries in the next")
+    terminal.press("q")
+    assert terminal.left(30) == 0
+    require_clean(terminal.sent)
+    with sqlite3.connect(tmp_path / "hostile.db") as db:
+        (untouched,) = db.execute("SELECT count(*) FROM async_tasks WHERE status = 'FAILED'").fetchone()
+    assert untouched >= len(PAYLOADS) - 7  # those requeued above, and nothing else
+
+
+def test_every_place_can_be_reached() -> None:
+    assert set(WAYS) == set(PLACES)
+    assert {action.place for action in CATALOGUE} == {*PLACES, EVERYWHERE}
