@@ -31,7 +31,8 @@ def glance(path: Path) -> Glance:
         console, backends = found.get("console") or {}, found.get("backends") or {}
         theme = console.get("theme")
         names = tuple((str(name), str(each["plugin"])) for name, each in backends.items())
-        return Glance(theme if isinstance(theme, str) else None, console.get("read_only") is True, names)
+        plain = isinstance(theme, str) and "$" not in theme
+        return Glance(theme if plain else None, console.get("read_only") is True, names)
     except (OSError, yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return Glance()
 

@@ -106,7 +106,6 @@ CATALOGUE: tuple[Action, ...] = (
         "Demo",
         "Open the sandbox world, where nothing is configured",
         needs=NO_CONFIG,
-        shown=False,
     ),
     Action("overview.copy", "y", "Copy", "Copy where this backend is attached", shown=False),
     Action("failures.open", "enter", "Open", "Everything about the item under the cursor", needs=AN_ITEM),

@@ -108,7 +108,8 @@ class Opening(Reports, App[None]):
                 return
             self._laying = None
             if desk.names != shown:
-                self.screen.refresh(recompose=True)
+                await self.screen.recompose()
+                self.screen.refresh_bindings()
         for watch in self.monitor.watches():
             self.start(watch, "monitor", exclusive=False)
         self.opened()

@@ -21,14 +21,19 @@ _WELCOME = """[b]No backends are configured yet.[/b]
 
 Write them into [$accent]$config[/], then start again:
 
-  [$muted]backends:
-    jobs: {plugin: sqlite_queue, dialect: tasks, url: "sqlite:////srv/jobs/queue.db"}[/]
+[$muted]  backends:
+    jobs:
+      plugin: sqlite_queue
+      dialect: tasks
+      url: "sqlite:////srv/jobs/queue.db"[/]
 
-[$accent]config.example.yaml[/] shows all that can be said there, [$accent]retriage check[/] tells whether it works,
-and [$accent]retriage demo[/] opens a sandbox world to look around in.$offer"""
+[$accent]config.example.yaml[/] shows all that can be said there,
+[$accent]retriage check[/] tells whether it works,
+[$accent]retriage demo[/] opens a sandbox world to look around in.$offer"""
 _OFFER = """
 
-[b $accent]d[/] opens that world here, now: nothing in it is real, and nothing outside it is touched."""
+[b $accent]d[/] opens that world here and now: nothing in it is real,
+and nothing outside it is touched."""
 
 
 class OverviewScreen(Place):
@@ -62,7 +67,13 @@ class OverviewScreen(Place):
             grid.set_class(self.size.width >= 120, "two")
             grid.set_class(self.size.width >= 200, "three")
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "demo" and not self.has(NO_CONFIG):
+            return False  # nobody with backends looks for it
+        return super().check_action(action, parameters)
+
     def ticked(self) -> None:
+        self.on_resize()
         now, healths = self.desk.clock.now(), self.console_app.healths
         for card in self.query(BackendCard):
             card.now = now

@@ -55,11 +55,11 @@ class Place(Reports, Screen[Any]):
 
     def _tick(self) -> None:
         if self.is_current:
-            bar = self.query_one(TopBar)
-            bar.now = self.desk.clock.now()
-            bar.healths = self.console_app.healths
-            bar.read_only = self.desk.read_only
-            bar.running = self.console_app.run_words()
+            for bar in self.query(TopBar):  # none while the place is composed anew
+                bar.now = self.desk.clock.now()
+                bar.healths = self.console_app.healths
+                bar.read_only = self.desk.read_only
+                bar.running = self.console_app.run_words()
             self.ticked()
 
     def ticked(self) -> None:
