@@ -45,7 +45,10 @@ def plain(value: Any) -> Any:
 
 def storable(image: Sequence[Any]) -> bool:
     """Whether an image can be kept as JSON and come back the same: no bytes, no text that is not Unicode."""
-    return all(
-        value is None or isinstance(value, int | float) or (isinstance(value, str) and is_unicode(value))
-        for value in image
-    )
+    for value in image:
+        if isinstance(value, str):
+            if not is_unicode(value):
+                return False
+        elif value is not None and not isinstance(value, int | float):
+            return False
+    return True

@@ -142,6 +142,7 @@ class Requeue:
         self._rows = rows
         self._rules = Rules(policy, time)
         self._sqlite = sqlite
+        self._endings = {pipeline: f"/{ItemKey(backend, (pipeline,)).id}" for pipeline in pipelines}
         self.target = Target(table, "id", abilities(pipelines).guard, integer_key=True, key_parts=2)
 
     def drafts(
@@ -174,7 +175,7 @@ class Requeue:
         ]
         image = (*rows[0].statuses, rows[0].retry_count, plain(rows[0].last_retry_at), ",".join(forced))
         for (row, verdict), (blocked, warnings) in zip(judged, decided, strict=True):
-            key = str(ItemKey(self._backend, (text(row.id), row.pipeline)))
+            key = self._key(row)
             if not storable(image):
                 yield Draft(key, "", "null", verdict.condition, None, _STRANGE)
                 continue
@@ -185,6 +186,11 @@ class Requeue:
             signature = signature_of(row.error) if row.error else None
             warning = "; ".join(warnings) or None
             yield Draft(key, unit, image_text(image), verdict.condition, signature, blocked, warning)
+
+    def _key(self, row: Native) -> str:
+        if type(row.id) is int:
+            return f"{self._backend}/{row.id}{self._endings[row.pipeline]}"
+        return str(ItemKey(self._backend, (text(row.id), row.pipeline)))
 
     def after(self, change: Change, order: Order) -> Image:
         """The loop takes it at its next cycle: no last retry, and a counter that leaves room."""
