@@ -124,5 +124,5 @@ class Requeue(Part):
         known = {assigned.time for assigned in self.set.values()}
         for time in ("now", "due"):
             if time in used and time not in known:
-                what = "{time} is used, but nothing in set has {{time: {time}}}, so the plan could not tell it"
+                what = "{time} is used, but no column in set has it as its time, so the plan could not tell it"
                 raise PydanticCustomError("times", what, {"time": time})

@@ -38,9 +38,9 @@ def _in_sqlite(source: ErrorSource, column: Expression) -> Expression:
     def part(path: str) -> Expression:
         return sa.cast(sa.func.json_extract(column, _literal(f"${last}{path}")), sa.Text)
 
-    fields = [part(f'."{name}"') for name in source.message]
+    said = _said([part(f'."{name}"') for name in source.message])
     whole = part("") if last else column
-    return sa.case((valid, sa.func.coalesce(*_said(fields), whole)), else_=column)
+    return sa.case((valid, sa.func.coalesce(*said, whole) if said else whole), else_=column)
 
 
 def _in_postgres(attached: Attached, source: ErrorSource, found: Found) -> Expression:

@@ -144,6 +144,8 @@ STRUCTURE = [
      f"jobs.yaml:6: requeue.statements[0]: {SQL}"),
     (GOOD + "requeue: {guard: [status], budgets: {keep: {effect: last_try}}, statements: [\"DELETE FROM jobs WHERE id = :id\"]}\n",
      "jobs.yaml:6: requeue.statements[0]: there is no value :id here; known here: :due, :key, :now"),
+    (GOOD + "requeue: {guard: [status], budgets: {keep: {effect: last_try}}, statements: [\"UPDATE jobs SET run_at = :due\"]}\n",
+     "jobs.yaml:6: requeue: due is used, but no column in set has it as its time, so the plan could not tell it"),
     ("", "jobs.yaml: the file is empty; start from config.example.yaml"),
     ("a: &x 1\nb: *x\n", None),
 ]

@@ -1,0 +1,352 @@
+"""What the format can say, beyond what the presets say: each on a real table, with the answer an operator would see."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.core.backend import Budget, Order, PageRequest
+from console.core.faults import WrongSchema
+from console.core.item import Item
+from console.core.policy import PolicyOverride
+from console.core.query import Filter
+from plugins.sql_table.fragments import formula, fragment
+from tests.plugins.postgres_analyses.operating import operating
+from tests.plugins.sql_table.world import NOW, Queue, mapping, postgres_queue, sqlite_queue
+
+EVERYTHING = Filter.parse("condition:*")
+FRESH = Order(budget=Budget.FRESH)
+
+
+def items(queue: Queue, now: datetime = NOW, **more: Any) -> list[Item]:
+    with closing(queue.open(**more)) as backend:
+        return sorted(backend.page(PageRequest(EVERYTHING, now)).items, key=lambda item: item.key)
+
+
+def conditions(queue: Queue, now: datetime = NOW, **more: Any) -> list[str]:
+    return [item.condition.value for item in items(queue, now, **more)]
+
+
+# --- expressions ------------------------------------------------------------------------------------------------
+
+PERCENT = """
+table: jobs
+key: id
+status:
+  cases:
+    - {name: 'rate %s', condition: terminal, when: "job.error LIKE '%rate%' AND job.id % 2 = 1"}
+    - {name: seen, condition: done, when: "EXISTS (SELECT 1 FROM {seen} s WHERE s.job_id = job.id)"}
+    - {name: rest, condition: ready, when: "1 = 1"}
+error: error
+requeue:
+  conditions: [terminal]
+  guard: [id]
+  set: {flag: {column: error, read: "job.error LIKE '%rate%'", write: "CASE WHEN :value THEN error ELSE '100% ok: :value' END", value: false}}
+  budgets: {keep: {effect: last_try}}
+"""
+PERCENT_DDL = """
+CREATE TABLE jobs (id INTEGER PRIMARY KEY, error TEXT); CREATE TABLE seen (job_id INTEGER);
+INSERT INTO jobs VALUES (1, 'a rate limit'), (2, 'a rate limit'), (3, NULL); INSERT INTO seen VALUES (3);
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_percents_colons_and_other_tables_in_expressions(kind: str, tmp_path: Path) -> None:
+    made = sqlite_queue(tmp_path / "x.db", PERCENT_DDL, mapping(PERCENT)) if kind == "sqlite" else postgres_queue(
+        PERCENT_DDL, mapping(PERCENT))
+    with made as queue, operating(queue.open(), tmp_path) as ann:
+        assert [(i.native_status, i.condition.value) for i in items(queue)] == [
+            ("rate %s", "terminal"), ("rest", "waiting"), ("seen", "done")
+        ]
+        assert ann.outcomes(ann.requeue(1)) == {("changed", ""): 1}
+        assert queue.one("SELECT error FROM jobs WHERE id = 1") == ("100% ok: :value",)
+
+
+# --- times --------------------------------------------------------------------------------------------------------
+
+MIXED = """
+table: jobs
+key: id
+status: {column: status, ready: [new], running: [busy], failed: [bad]}
+attempts: tries
+next_run: due
+created: made
+updated: changed
+time_zone: Europe/Berlin
+requeue:
+  guard: [status, tries]
+  set: {status: new, due: {time: due}, changed: {time: now}, coarse: {time: now}}
+  budgets: {keep: {effect: last_try}}
+"""
+
+
+def test_columns_that_store_times_differently_are_read_as_one(tmp_path: Path) -> None:
+    """With a zone, without one in Berlin, and to the second only."""
+    ddl = (
+        "CREATE TABLE jobs (id int PRIMARY KEY, status text, tries int, due timestamptz, made timestamp, changed timestamp,"
+        " coarse timestamp(0));"
+        "INSERT INTO jobs VALUES (1, 'bad', 3, '2026-11-10 12:00+00', '2026-11-10 13:00', '2026-07-10 14:00', NULL)"
+    )
+    with postgres_queue(ddl, mapping(MIXED)) as queue, operating(queue.open(), tmp_path) as ann:
+        (item,) = items(queue)
+        assert item.created_at == NOW
+        assert item.updated_at == datetime(2026, 7, 10, 12, tzinfo=UTC)
+        override = ann.requeue(1)
+        assert ann.outcomes(override) == {("changed", ""): 1}
+        due, changed, coarse = queue.one("SELECT due, changed AT TIME ZONE 'Europe/Berlin', coarse FROM jobs")
+        assert due == changed
+        assert coarse.microsecond == 0
+        ann.apply(ann.operations.undo(override.op_id))
+        assert queue.one("SELECT status, coarse FROM jobs") == ("bad", None)
+
+
+TEXT = """
+table: jobs
+key: id
+status: {column: status, ready: [new], failed: [bad]}
+next_run: due
+requeue: {guard: [status], set: {status: new, due: {time: due}}, budgets: {keep: {effect: last_try}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("stored", "times", "form"),
+    [
+        ("2026-11-10T12:00:00+00:00", "", "????-??-??T??:??:??+00:00"),
+        ("2026-11-10T12:00:00.123456+00:00", "", "????-??-??T??:??:??.??????+00:00"),
+        ("2026-11-10T12:00:00.123Z", "", "????-??-??T??:??:??.???Z"),
+        ("2026-11-10 12:00:00", "", "????-??-?? ??:??:??"),
+        ("2026-11-10 14:00:00+0200", "", "????-??-?? ??:??:??+0000"),
+        (None, "times: datetime\n", "????-??-?? ??:??:??"),
+        (None, "", "????-??-??T??:??:??.*+00:00"),
+        (1_790_000_000, "times: epoch\n", "1?????????"),
+        (1_790_000_000_123, "times: epoch_ms\n", "1????????????"),
+    ],
+)
+def test_a_time_is_written_in_the_form_it_has(tmp_path: Path, stored: Any, times: str, form: str) -> None:
+    """A system that compares its times as text would never find one of another form."""
+    ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT, due)"
+    with sqlite_queue(tmp_path / "x.db", ddl, mapping(times + TEXT)) as queue:
+        queue.insert("jobs", id=1, status="bad", due=stored)
+        with operating(queue.open(), tmp_path) as ann:
+            assert ann.outcomes(ann.requeue(1)) == {("changed", ""): 1}
+        assert queue.one("SELECT due GLOB ? FROM jobs", form) == (1,), queue.one("SELECT due FROM jobs")
+        (item,) = items(queue)
+        assert abs(item.verdict.next_retry_at - datetime.now(UTC)) < timedelta(minutes=1)  # type: ignore[operator]
+
+
+# --- what a status means --------------------------------------------------------------------------------------------
+
+KINDS = [
+    ("status int", "{column: status, ready: [0], failed: [3]}", [(0,), (3,), (7,), (None,)]),
+    ("status boolean", "{column: status, ready: [false], failed: [true]}", [(False,), (True,), (None,)]),
+    ("status text", "{expression: 'upper(job.status)', ready: [A], failed: [B]}", [("a",), ("b",), ("c",)]),
+]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize(("column", "status", "rows"), KINDS)
+def test_statuses_of_other_types(tmp_path: Path, kind: str, column: str, status: str, rows: list[tuple[Any]]) -> None:
+    ddl = f"CREATE TABLE jobs (id INTEGER PRIMARY KEY, {column})"
+    options = mapping(f"table: jobs\nkey: id\nstatus: {status}\n")
+    made = sqlite_queue(tmp_path / "x.db", ddl, options) if kind == "sqlite" else postgres_queue(ddl, options)
+    with made as queue:
+        for n, (value,) in enumerate(rows):
+            queue.insert("jobs", id=n, status=value)
+        assert conditions(queue) == ["waiting", "failed", "unknown", "unknown"][: len(rows)]
+
+
+def test_values_of_two_types_in_one_loose_column(tmp_path: Path) -> None:
+    options = mapping("table: jobs\nkey: id\nstatus: {column: status, ready: [0], failed: [dead]}\n")
+    ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status); INSERT INTO jobs VALUES (1, 0), (2, 'dead'), (3, 'other'), (4, NULL)"
+    with sqlite_queue(tmp_path / "x.db", ddl, options) as queue:
+        assert conditions(queue) == ["waiting", "failed", "unknown", "unknown"]
+
+
+LIMITS = "table: jobs\nkey: id\nstatus: {{column: status, ready: [new], running: [busy], failed: [bad]}}\nattempts: tries\nupdated: at\nstuck_after: 10m\n{limit}"
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("max_attempts: 3", ["failed 2/3", "terminal 3/3"]), ("max_attempts: most", ["terminal 2/2", "failed 3/9"]),
+        ("max_attempts: {expression: job.most + 1}", ["failed 2/3", "failed 3/10"]), ("", ["failed 2/None", "failed 3/None"]),
+    ],
+)
+def test_limits_as_a_number_a_column_an_expression_or_unknown(limit: str, expected: list[str]) -> None:
+    ddl = (
+        "CREATE TABLE jobs (id int PRIMARY KEY, status text, tries int, most int, at timestamptz);"
+        " INSERT INTO jobs VALUES (1, 'bad', 2, 2, now()), (2, 'bad', 3, 9, now())"
+    )
+    with postgres_queue(ddl, mapping(LIMITS.format(limit=limit))) as queue:
+        assert [f"{i.condition} {i.attempts}/{i.max_attempts}" for i in items(queue)] == expected
+
+
+def test_what_the_config_says_beats_a_number_for_all_rows() -> None:
+    ddl = "CREATE TABLE jobs (id int PRIMARY KEY, status text, tries int, at timestamptz); INSERT INTO jobs VALUES (1, 'bad', 4, now())"
+    with postgres_queue(ddl, mapping(LIMITS.format(limit="max_attempts: 9"))) as queue:
+        assert conditions(queue) == ["failed"]
+        assert conditions(queue, policy=PolicyOverride(max_attempts=4)) == ["terminal"]
+
+
+def test_null_may_mean_never() -> None:
+    options = mapping(
+        "table: jobs\nkey: id\nstatus: {column: status, ready: [new]}\nnext_run: {column: at, when_null: never}\n"
+    )
+    ddl = "CREATE TABLE jobs (id int PRIMARY KEY, status text, at timestamptz); INSERT INTO jobs VALUES (1, 'new', NULL)"
+    with postgres_queue(ddl, options) as queue:
+        (item,) = items(queue)
+        assert (item.verdict.will_run_again, item.verdict.why) == (
+            False, "its own system will not take it: it has no time to run at"
+        )
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+ERRORS = [
+    ("sqlite", "TEXT", "{column: e, as: json, message: [code, text]}", '{"code": "E7", "text": "no"}', "E7: no"),
+    ("sqlite", "TEXT", "{column: e, as: json, message: [code, text]}", '{"text": "no"}', "no"),
+    ("sqlite", "TEXT", "{column: e, as: json, message: [code]}", '{"x": 1}', '{"x": 1}'),
+    ("sqlite", "TEXT", "{column: e, as: json, message: [code]}", "{broken", "{broken"),
+    ("sqlite", "TEXT", "{column: e, as: json_array, message: [m]}", '[{"m": "one"}, {"m": "two"}]', "two"),
+    ("sqlite", "TEXT", "{column: e, as: json_array}", "[]", None),
+    ("postgres", "text", "{column: e, as: json, message: [code, text]}", '{"code": "E7", "text": "no"}', "E7: no"),
+    ("postgres", "text", "{column: e, as: json, message: [code]}", "{broken", "{broken"),
+    ("postgres", "json", "{column: e, as: json, message: [code]}", '{"code": "it''s"}', "its"),
+    ("postgres", "jsonb", "{column: e, as: json_array, message: [m]}", '[{"m": "one"}, {"m": "two"}]', "two"),
+    ("postgres", "jsonb", "{column: e, as: json_array, message: [m]}", "[]", None),
+    ("postgres", "jsonb[]", "{column: e, as: jsonb_array, message: [m]}", '{"{\\"m\\": \\"one\\"}","{\\"m\\": \\"two\\"}"}', "two"),
+    ("postgres", "jsonb[]", "{column: e, as: jsonb_array}", "{}", None),
+    ("postgres", "int", "e", "7", "7"),
+]
+
+
+@pytest.mark.parametrize(("kind", "type", "error", "stored", "shown"), ERRORS)
+def test_where_an_error_may_stand(tmp_path: Path, kind: str, type: str, error: str, stored: str, shown: str | None) -> None:
+    options = mapping(f"table: jobs\nkey: id\nstatus: {{column: status, failed: [bad]}}\nerror: {error}\n")
+    ddl = f"CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT, e {type})"
+    made = sqlite_queue(tmp_path / "x.db", ddl, options) if kind == "sqlite" else postgres_queue(ddl, options)
+    with made as queue:
+        queue.insert("jobs", id=1, status="bad", e=stored)
+        assert [item.error for item in items(queue)] == [shown]
+
+
+# --- handing back -----------------------------------------------------------------------------------------------------
+
+PAIRS = """
+table: pairs
+key: [tenant, n]
+status: {column: status, ready: [new], running: [busy], failed: [bad]}
+attempts: tries
+max_attempts: 3
+updated: at
+stuck_after: 10m
+requeue:
+  conditions: [failed, terminal, stuck]
+  guard: [status, tries]
+  set: {status: new, at: {time: now}}
+  budgets: {keep: {effect: last_try}, fresh: {effect: reset, set: {tries: 0}}}
+"""
+PAIRS_DDL = "CREATE TABLE pairs (tenant TEXT, n INTEGER, status TEXT NOT NULL, tries INTEGER, at TEXT, PRIMARY KEY (tenant, n))"
+
+
+def test_a_key_of_two_columns_and_a_stuck_row_in_sqlite(tmp_path: Path) -> None:
+    with sqlite_queue(tmp_path / "x.db", PAIRS_DDL, mapping(PAIRS)) as queue:
+        for n, (status, tries) in enumerate([("bad", 3), ("busy", 1), ("busy", 3)]):
+            queue.insert("pairs", tenant="a/b %", n=n, status=status, tries=tries, at="2026-01-01T00:00:00Z")
+        with operating(queue.open(), tmp_path) as ann:
+            assert conditions(queue) == ["terminal", "stuck", "stuck"]
+            keep = ann.plan(("a/b %", 0), ("a/b %", 1), ("a/b %", 2))
+            assert keep.blocked == {"3 of 3 attempts used; use budget fresh": 1}
+            assert keep.warnings == {
+                "the counter is kept: dies after one more try": 1,
+                "ran longer than its limit: the old worker may still be alive": 1,
+            }
+            fresh = ann.plan(("a/b %", 0), ("a/b %", 1), ("a/b %", 2), order=FRESH)
+            queue.run("UPDATE pairs SET status = 'done' WHERE n = 1", [])
+            assert ann.outcomes(ann.apply(fresh)) == {
+                ("changed", ""): 2, ("conflicted", "status is now done, was busy"): 1,
+            }
+        assert queue.run("SELECT status, tries FROM pairs ORDER BY n", []) == [("new", 0), ("done", 1), ("new", 0)]
+
+
+def test_a_row_another_transaction_holds_is_told_and_left(tmp_path: Path) -> None:
+    ddl = PAIRS_DDL.replace("at TEXT", "at timestamptz")
+    with postgres_queue(ddl, mapping(PAIRS)) as queue, operating(queue.open(), tmp_path) as ann:
+        for n in range(2):
+            queue.insert("pairs", tenant="a", n=n, status="bad", tries=1)
+        plan = ann.plan(("a", 0), ("a", 1))
+        with psycopg.connect(queue.url) as other:
+            other.execute("SELECT 1 FROM pairs WHERE n = 0 FOR UPDATE")
+            assert ann.outcomes(ann.apply(plan)) == {
+                ("conflicted", "locked by someone else's transaction"): 1, ("changed", ""): 1
+            }
+
+
+STATEMENTS = """
+table: jobs
+key: id
+status: {column: status, ready: [new], failed: [bad]}
+attempts: tries
+requeue:
+  guard: [status, tries]
+  set: {status: new, at: {time: due}}
+  statements:
+    - "INSERT INTO {log} (job, said) VALUES (:key, '100% :key; --') RETURNING job"
+    - "UPDATE {jobs} SET status = 'new', at = :due WHERE id = :key AND tries < 5 RETURNING id"
+  budgets: {keep: {effect: last_try}}
+"""
+
+
+def test_several_statements_are_all_or_nothing_for_each_row(tmp_path: Path) -> None:
+    ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT, tries INTEGER, at TEXT); CREATE TABLE log (job INTEGER, said TEXT)"
+    with sqlite_queue(tmp_path / "x.db", ddl, mapping(STATEMENTS)) as queue, operating(queue.open(), tmp_path) as ann:
+        for n in range(4):
+            queue.insert("jobs", id=n, status="bad", tries=9 if n == 2 else 1)
+        assert ann.outcomes(ann.requeue(0, 1, 2, 3)) == {("changed", ""): 3, ("failed", "statement 2 changed nothing"): 1}
+        assert queue.run("SELECT job, said FROM log ORDER BY job", []) == [(n, "100% :key; --") for n in (0, 1, 3)]
+        assert queue.run("SELECT id FROM jobs WHERE status = 'bad'", []) == [(2,)]
+
+
+def test_a_mapping_without_requeue_only_reads(tmp_path: Path) -> None:
+    ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT); INSERT INTO jobs VALUES (1, 'bad')"
+    options = mapping("table: jobs\nkey: id\nstatus: {column: status, failed: [bad]}\n")
+    with sqlite_queue(tmp_path / "x.db", ddl, options) as queue, operating(queue.open(), tmp_path) as ann:
+        assert ann.plan(1).blocked == {"queue cannot requeue items": 1}
+
+
+def test_a_view_is_refused_because_nothing_keeps_its_key_unique(tmp_path: Path) -> None:
+    ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT); CREATE VIEW seen AS SELECT * FROM jobs"
+    options = mapping("table: seen\nkey: id\nstatus: {column: status, failed: [bad]}\n")
+    with sqlite_queue(tmp_path / "x.db", ddl, options) as queue, pytest.raises(WrongSchema, match="id may be the same in two rows"):
+        items(queue)
+
+
+# --- fragments and formulas ---------------------------------------------------------------------------------------------
+
+
+@given(st.text(alphabet="ab'\"();-/*$ :{}%[]", max_size=40))
+def test_a_fragment_never_leaves_its_place(text: str) -> None:
+    try:
+        made = fragment(text)
+    except ValueError:
+        return
+    outside = "".join(piece for kind, piece in made.pieces if kind == "sql" and piece[:1] not in "'\"")
+    assert not any(mark in outside for mark in (";", "'", '"'))
+    assert outside.count("(") == outside.count(")")
+    assert outside.count("[") == outside.count("]")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("tries + 1", 4), ("greatest(most, tries + 1)", 5), ("least(most, tries) - 2", 1), ("7", 7), ("nothing + 1", 1)],
+)
+def test_formulas(text: str, value: int) -> None:
+    assert formula(text).value({"tries": 3, "most": 5, "nothing": None}) == value
