@@ -10,7 +10,7 @@ from typing import Any
 from console.cli.doors import Doors
 from console.cli.render import Column, Shape, print_rows
 from console.cli.round import SOME_MISSING, Round, exit_code
-from console.core.backend import Backend, Finding, Severity
+from console.core.backend import Backend, Finding, PageRequest, Severity
 from console.core.desk import Desk
 from console.core.faults import BackendFault, Fault
 from console.core.policy_lint import lint
@@ -71,6 +71,7 @@ class Examination:
             self.answered.add(backend.name)
             yield Finding(Severity.OK, "reachable", backend.place)
             yield from findings
+            yield from _unreadable(backend)
         except BackendFault as fault:
             self.faults[backend.name] = fault
             yield _failed("reachable", fault)
@@ -81,6 +82,14 @@ def _failed(subject: str, fault: Fault) -> Finding:
     where = f"{fault.where}: " if fault.where else ""
     detail = f": {fault.detail}" if fault.detail else ""
     return Finding(Severity.ERROR, subject, f"{where}{fault.sentence}{detail}", fault.fix)
+
+
+def _unreadable(backend: Backend) -> Iterator[Finding]:
+    """Columns of another type, or a view in a table's place, are found by reading only."""
+    try:
+        backend.page(PageRequest(Filter(), backend.now(), limit=1))
+    except BackendFault as fault:
+        yield _failed("reading", fault)
 
 
 def _policy(backend: Backend) -> Iterator[Finding]:

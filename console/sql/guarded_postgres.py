@@ -86,7 +86,7 @@ class PostgresGuard:
         """The image of each of these rows as it is now; rows that are gone are missing."""
         by_value = self._target.by_value(keys)
         rows = self._database.fetch(self._sql.images, {"key": list(by_value)})
-        return {by_value[row[0]]: tuple(map(plain, row[1:])) for row in rows}
+        return {by_value[row[0]]: tuple(map(plain, row[1:])) for row in rows if row[0] in by_value}
 
 
 class _Statements:

@@ -11,6 +11,9 @@ _BY_STATE: tuple[tuple[str, type[BackendFault], str, str], ...] = (
     ("3D000", Unreachable, "", "Check the database name in the config."),
     ("42P01", WrongSchema, "", "Check the table names in the config."),
     ("42703", WrongSchema, "", ""),
+    ("42883", WrongSchema, "a column has another type than expected", "Attach the table as its own system creates it."),
+    ("42804", WrongSchema, "a column has another type than expected", "Attach the table as its own system creates it."),
+    ("42809", WrongSchema, "it is not a plain table", "Attach the table itself, not a view of it."),
     ("3F000", WrongSchema, "", "Check the schema name in the config."),
     ("42501", BackendFault, "this role lacks a privilege", "Ask for it, or use another role."),
     ("25006", BackendFault, "this connection may only read", ""),
@@ -52,6 +55,8 @@ def translate(error: psycopg.Error, place: str) -> BackendFault:
     """The fault that says in the operator's words what PostgreSQL said in its own."""
     words = said(error)
     state = error.sqlstate
+    if state == "42703" and "ctid" in words:  # every table has this column, and nothing else has
+        state = "42809"
     if state is not None:
         for prefix, fault, meaning, fix in _BY_STATE:
             if state.startswith(prefix):

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field
 
 from console.core.backend import Authority, Change, Draft, Finding, Image, Order, Outcome
-from console.core.faults import NoSuchItem
+from console.core.faults import NoSuchItem, WrongSchema
 from console.core.item import Attempt, Detail, ItemKey
 from console.core.policy import Exponential, PolicyOverride, RetryPolicy, schedule_ahead
 from console.core.ports import Clock, Stop
@@ -97,6 +97,7 @@ class WorkflowSteps(SqlBackend):
     def _require_tables(self) -> None:
         for table, columns in schema.TABLES.items():
             require_columns(self.database, self.layout_place.name(table), columns)
+            self._require_plain_times(self.layout_place.name(table))
 
     def _layout(self) -> Layout:
         self._require_tables()
@@ -107,6 +108,15 @@ class WorkflowSteps(SqlBackend):
         requeue = Requeue(self.name, self.policy, self.time, rows)
         self._known = Known(steps, rows, requeue, StepGuard(self.database, place))
         return schema.layout(steps, rows, self.time)
+
+    def _require_plain_times(self, table: str) -> None:
+        """A time written without a zone into a column with one would be read in the session's: an hour or two off."""
+        for column, kind in self.database.columns(table).items():
+            if kind == "timestamp with time zone":
+                raise WrongSchema(
+                    f"column {column} of {table!r} is a {kind}", where=self.database.place,
+                    fix="These tables have TIMESTAMP columns; attach them as their own system creates them.",
+                )
 
     @property
     def reader(self) -> Reader:
