@@ -12,12 +12,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import book, bulk, console, demo, postgres, reading, startup
+from benchmarks import book, bulk, console, demo, peers, postgres, reading, startup
 from benchmarks.measure import Result
 
 SETS: dict[str, Callable[[bool], Iterator[Result]]] = {
     "reading": reading.cases, "bulk": bulk.cases, "trail": book.cases, "startup": startup.cases,
-    "demo": demo.cases, "postgres": postgres.cases,
+    "demo": demo.cases, "postgres": postgres.cases, "peers": peers.cases,
     "console": console.cases,
 }
 

@@ -25,7 +25,7 @@ PAGE = (
 )
 
 
-def _backend(path: Path) -> SqliteQueue:
+def open_queue(path: Path) -> SqliteQueue:
     return SqliteQueue.open(
         "queue", Options(url=f"sqlite:///{path}"), PolicyOverride(), read_only=False, deadline=timedelta(seconds=60)
     )
@@ -34,7 +34,7 @@ def _backend(path: Path) -> SqliteQueue:
 def cases(quick: bool) -> Iterator[Result]:
     rows, turns = (200_000, 200) if quick else (1_000_000, 400)
     path = async_tasks(rows)
-    backend, raw = _backend(path), sqlite3.connect(path)
+    backend, raw = open_queue(path), sqlite3.connect(path)
     first = PageRequest(FAILED, NOW)
     last = PageRequest(FAILED, NOW, backward=True)
     yield compare("page of 100 judged items: first", 4.0, lambda: backend.page(first),
