@@ -76,11 +76,13 @@ class PostgresGuard:
     ) -> None:
         keys = [self._target.key_of(changes[n].keys[0]) for n in left]
         now = {row[0]: tuple(map(plain, row[1:])) for row in writer.execute(self._sql.images, {"key": keys})}
+        width = len(self._target.image)
+        same = [n for n, key in zip(left, keys, strict=True) if now.get(key) == tuple(changes[n].before[:width])]
+        held = [self._target.key_of(changes[n].keys[0]) for n in same]
+        free = {key for (key,) in writer.execute(self._sql.lock, {"key": held})} if held else set()
         for n, key in zip(left, keys, strict=True):
-            before, found = changes[n].before, now.get(key)
-            width = len(self._target.image)
-            same = found is not None and found == tuple(before[:width])
-            outcomes[n] = LOCKED if same else conflict(before, found, self._target.image)
+            locked = n in same and key not in free
+            outcomes[n] = LOCKED if locked else conflict(changes[n].before, now.get(key), self._target.image)
 
     def images(self, keys: Sequence[ItemKey]) -> dict[ItemKey, Image]:
         """The image of each of these rows as it is now; rows that are gone are missing."""
@@ -116,4 +118,6 @@ class _Statements:
         self.by_place = update.format(found=f"t.ctid = c.place AND t.{key} = c.key")
         self.by_key = update.format(found=f"t.{key} = c.key")
         listed = ", ".join(f"t.{column}" for column in columns)
-        self.images = f"SELECT t.{key}, {listed} FROM {table} t WHERE t.{key} = ANY(%(key)s::{types[target.key]}[])"
+        those = f"{table} t WHERE t.{key} = ANY(%(key)s::{types[target.key]}[])"
+        self.lock = f"SELECT t.{key} FROM {those} FOR UPDATE SKIP LOCKED"
+        self.images = f"SELECT t.{key}, {listed} FROM {those}"

@@ -117,3 +117,24 @@ def test_steps_of_another_shape_are_told_by_every_read(sql: str) -> None:
         faults = ask_everything(workflow.open())
         assert len(faults) == 5
         assert all(WORKFLOW[sql] in str(fault) for fault in faults), faults
+
+
+TRIGGER = "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {does} END $$; CREATE TRIGGER no BEFORE UPDATE ON {on} FOR EACH ROW EXECUTE FUNCTION no()"
+
+
+@pytest.mark.parametrize(("does", "outcome"), [
+    ("RETURN NULL;", "conflicted: left as it was by the database itself"),
+    ("RAISE EXCEPTION 'not today';", "failed: not today"),
+])
+def test_a_trigger_that_will_not_have_it_is_that_items_outcome(does: str, outcome: str) -> None:
+    with postgres_table() as table:
+        table.failed(retry_count=3, last_retry_at=NOW - timedelta(hours=1))
+        drift(table.url, TRIGGER.format(does=does, on=TABLE))
+        backend = table.open()
+        (draft,) = (d for batch in backend.drafts(ALL, NATURAL, FRESH, NOW, Never()) for d in batch if d.blocked is None)
+        change = Change(draft.unit, (ItemKey.parse(draft.key),), tuple(json.loads(draft.before)), ())
+        change = change._replace(after=backend.after(change, FRESH, NOW, NOW))
+        (found,) = backend.swap([change], FRESH, Authority("ops", "because", None, "o1"))
+        assert f"{found.kind}: {found.detail}" == outcome
+        assert list(backend.images([change])) == [change.before]
+        backend.close()
