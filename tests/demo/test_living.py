@@ -62,6 +62,14 @@ def test_ten_keys_from_the_run_line_to_the_biggest_cause_handed_back(folder: Pat
     assert nothing_beside(folder)
 
 
+@pytest.mark.parametrize("place", ["2", "3", "4"])
+def test_a_key_typed_ahead_is_meant_for_the_place_not_for_its_filter(folder: Path, place: str) -> None:
+    terminal = Terminal("demo", "--dir", str(folder))
+    terminal.until("storm: peak", 90)
+    terminal.press(f"{place}q")
+    assert terminal.left(20) == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_however_the_console_ends_its_workers_end_with_it(folder: Path, number: signal.Signals) -> None:
     terminal = Terminal("demo", "--dir", str(folder))

@@ -28,7 +28,7 @@ def test_the_server_dies_with_the_console(tmp_path: Path, number: signal.Signals
     home = Path(hosts.pop())
     pid = int((home / "data/postmaster.pid").read_text().splitlines()[0])
     terminal.press("3")
-    terminal.until("fulfilment", 60)
+    terminal.until("causes of", 60)
     if number is None:
         terminal.press("q")
         assert terminal.left(30) == 0

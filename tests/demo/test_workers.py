@@ -48,6 +48,20 @@ def test_what_needs_the_expired_key_comes_back_so_the_canary_stops(
     assert "by the same cause" in told
 
 
+def test_they_are_ours_wherever_the_person_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "console/demo").mkdir(parents=True)
+    for part in ("console", "console/demo"):
+        (tmp_path / part / "__init__.py").write_text("raise SystemExit('not ours')")
+    monkeypatch.chdir(tmp_path)
+    with ExitStack() as keep:
+        world = open_world(Wanted(str(tmp_path / "w")), lambda *_: None, keep)
+        world.live(keep)
+        code, _ = requeue(str(world.config), "backend:payments condition:terminal error~429", capsys)
+    assert code == 0
+
+
 @pytest.mark.parametrize("where", [
     "backend:mail condition:terminal error~timed", "backend:webhooks condition:terminal error~timed",
     "backend:warehouse condition:failed error~COUNT",

@@ -24,6 +24,8 @@ class Place(Reports, Screen[Any]):
     """A screen with a name in the catalogue."""
 
     PLACE: ClassVar[str] = ""
+    AUTO_FOCUS = "LineTable, TextPane, BackendCard"
+    """What has the focus from the start, so that a key typed ahead is not a character of the filter."""
     TAB: ClassVar[str] = ""
     """Which tab of the first line it belongs to."""
 
