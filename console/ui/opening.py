@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -32,7 +33,10 @@ class Opening(Reports, App[None]):
     """An app with a desk. Until `lay` has laid it nothing can be asked of it, and keys wait."""
 
     def __init__(self, desk: Desk, deadline: float = DEADLINE, lay: Lay | None = None, demo: Lay | None = None) -> None:
-        super().__init__()
+        self.colourless = bool(os.environ.get("NO_COLOR"))
+        """Nothing may be said by a colour, nor any be sent: what is chosen is shown reversed."""
+        super().__init__(ansi_color=True if self.colourless else None)
+        self.set_class(self.colourless, "colourless")
         self.crash: Exception | None = None
         self.demo = demo
         """Lays the sandbox world, where one is offered."""
@@ -47,7 +51,8 @@ class Opening(Reports, App[None]):
 
     def _sit_down(self, desk: Desk) -> None:
         self.desk = desk
-        self.theme = themes.chosen(desk.theme, list(self.available_themes))
+        chosen = themes.chosen(desk.theme, list(self.available_themes))
+        self.theme = themes.ANSI.name if self.colourless else chosen
         self.set_keymap(checked_keymap(desk.keymap))
         self.lanes = Lanes(desk.backends, self._deadline)
         self.monitor = Monitor(desk, self.lanes, self.health_changed)

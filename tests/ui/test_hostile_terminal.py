@@ -55,7 +55,7 @@ WAYS = {
     "groups": [("3", "causes of")],
     "trail": [("4", "overrides,")],
     "item": [("2", "next retry"), ("\r", "native row")],
-    "override": [("4", "overrides,"), ("\r", "item by item")],
+    "override": [("4", "overrides,"), ("\r", "plan hash")],
     "run": [("5", "selected")],
 }
 KEYS = {

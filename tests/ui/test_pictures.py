@@ -138,6 +138,7 @@ def laid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     ids = count(0x5E)  # a preview may be proposed again before the picture is taken
     monkeypatch.setattr(secrets, "token_hex", lambda size=8: f"{next(ids):0{2 * size}x}")
+    monkeypatch.setattr("console.ui.runs.monotonic", lambda: 0.0)  # no rate is measured
     small = small_world(Path(), 120)
     gone = open_queue(Path("missing.db"), "partitions")
     lost = Unavailable(

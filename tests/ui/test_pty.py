@@ -94,3 +94,21 @@ def test_a_signal_ends_it_with_the_terminal_restored(folder: Path, number: signa
     terminal.child.kill(number)
     assert terminal.left(5) == 128 + number
     assert b"\x1b[?1049l" in terminal.sent
+
+
+COLOUR = re.compile(rb"\x1b\[(?:[0-9]+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9]+)*m")
+
+
+def test_without_colour_none_is_sent_and_the_cursor_is_still_seen(folder: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(folder), "queue.db"]
+    terminal = Terminal(command, more={"NO_COLOR": "1"})
+    terminal.until("36 terminal")
+    terminal.press("2")
+    terminal.until("task-00")
+    terminal.press("j")
+    terminal.read()
+    rows = [y for y in range(24) if terminal.screen.buffer[y][10].reverse]
+    assert len(rows) == 1
+    terminal.press("q")
+    assert terminal.left() == 0
+    assert not COLOUR.search(terminal.sent)

@@ -35,6 +35,19 @@ _SAID_ELSEWHERE = frozenset(
 )
 
 
+_WORDS = {
+    "selection": "filter",
+    "whence.host": "from host",
+    "whence.tty": "terminal",
+    "whence.ssh_peer": "ssh from",
+    "whence.pid": "process",
+    "whence.version": "version",
+    "who.login": "login",
+    "who.uid": "uid",
+    "who.claimed": "says they are",
+}
+
+
 class OverrideScreen(Place):
     """The record as the trail keeps it."""
 
@@ -98,7 +111,7 @@ class OverrideScreen(Place):
         yield _pair("plan", override.plan_id)
         for name, value in _flat(override.confirmed):
             if name.partition(".")[0] not in _SAID_ELSEWHERE:
-                yield _pair(name, value)
+                yield _pair(_WORDS.get(name, name.replace("_", " ")), value)
         for share in override.confirmed.get("shares", ()):
             yield _pair(
                 str(share.get("backend", "")),

@@ -136,7 +136,7 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         chosen = {box.id for box in self.query(Checkbox) if box.value}
         flags = frozenset(flag for flag in Flag if flag.value in chosen)
         order = Order(budget=Budget.FRESH if "fresh" in chosen else Budget.KEEP, flags=flags)
-        return order, parse_release(self.query_one("#release", QueryInput).value or "now")
+        return order, parse_release(self.query_one("#release", QueryInput).value)
 
     def _propose_if_changed(self) -> None:
         """An input also tells of the value it starts with."""

@@ -19,7 +19,10 @@ _DEBOUNCE = 0.25
 
 
 class QueryInput(Input):
-    """An input whose text is harmless whatever is pasted."""
+    """An input whose text is harmless whatever is pasted. Its cursor stands still: nothing is sent for nothing."""
+
+    def on_mount(self) -> None:
+        self.cursor_blink = False
 
     def validate_value(self, value: str) -> str:
         return safe.line(value, 2_000)

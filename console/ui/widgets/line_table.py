@@ -139,6 +139,8 @@ class LineTable(ScrollView, can_focus=True):
                 whole = self.get_component_rich_style(cursor)
                 if self.app.native_ansi_color:
                     style = whole  # sixteen colours leave no room for a tone on the cursor
+                    if self.app.no_color:
+                        style += Style(reverse=self.has_focus, underline=not self.has_focus)
                 else:
                     style += whole.without_color + Style(bgcolor=whole.bgcolor)
             self._styles[name, on_cursor] = style
