@@ -14,6 +14,8 @@ from console.core.text import duration, parse_duration
 _GOLDEN = 0.6180339887498949
 CANARY_GROWTH = 5
 """Each step after a good canary is this many times as large."""
+LONGEST, SLOWEST = timedelta(days=366), 1 / 3600
+"""Beyond these a due time is a slip of the finger, or no time at all: the calendar ends with the year 9999."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def parse_release(text: str) -> Release:
         case ["canary", size] if size.isascii() and size.isdigit() and 0 < int(size) <= 1_000_000:
             return Canary(int(size))
         case [rate] if (found := _RATE.fullmatch(rate)) and float(found[1]) > 0:
-            return Rate(float(found[1]) / _PER[found[2]])
+            return Rate(_sensible(float(found[1]) / _PER[found[2]], text))
     raise UsageFault(f"{text!r} is not a release", fix="Use now, over 30m, 10/s or canary 20.")
 
 
@@ -103,7 +105,15 @@ def _positive(window: str, text: str) -> timedelta:
         found = timedelta(0)
     if found <= timedelta(0):
         raise UsageFault(f"{text!r} is not a release", fix="Write the window as in over 30m.")
+    if found > LONGEST:
+        raise UsageFault(f"{text!r} is not a release: it would take over a year", fix="Write the window as in over 30m.")
     return found
+
+
+def _sensible(per_second: float, text: str) -> float:
+    if per_second < SLOWEST:
+        raise UsageFault(f"{text!r} is not a release: it is slower than one an hour", fix="Write the rate as in 10/s.")
+    return per_second
 
 
 def _share(seed: str, position: int) -> float:

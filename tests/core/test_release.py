@@ -32,7 +32,7 @@ def test_a_release_reads_back(release: Now | Over | Rate | Canary) -> None:
 
 @pytest.mark.parametrize(
     "text", ["", "soon", "over", "over 0s", "over soon", "over -5m", "0/s", "10", "10/d", "canary", "canary 0", "canary ²",
-             "canary 1000001", "now please", "-1/s", "1e3/s", "canary -1"]
+             "canary 1000001", "now please", "-1/s", "1e3/s", "canary -1", "over 367d", "over 999999999d", "0.0000001/s", "0.9/h"]
 )
 def test_what_is_no_release(text: str) -> None:
     with pytest.raises(UsageFault, match="is not a release"):
