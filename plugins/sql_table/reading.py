@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, cast
 from uuid import UUID
 
@@ -78,6 +78,7 @@ class Reading:
         self.keys = attached.key_columns()
         self.times = times_of(attached)
         self._where = Where(backend, attached.database.dialect, self.times.style, policy)
+        self._stored: dict[Native, Mapped] = {}
         self.status, self.meanings, self._leads = self._statuses()
         self.error = error_text(attached, self._mapping.error)
         self._raw_attempts = self._number("attempts")
@@ -104,7 +105,7 @@ class Reading:
             value: part for value, part in status.values.items()
             if self._attached.options.preset is None or labels is None or value in labels  # of another version
         }
-        meanings = {self._fitting(value, found): part for value, part in known.items()}
+        self._stored = meanings = {self._fitting(value, found): part for value, part in known.items()}
         leads: dict[Mapped | None, Predicate | None] = {
             part: _any_of(found.expression, [value for value, meant in meanings.items() if meant == part])
             for part in PARTS if part in meanings.values()
@@ -129,8 +130,20 @@ class Reading:
             unmapped = [] if found.column.not_null else [column.is_(None)]
             return sa.or_(*unmapped, *([_any_of(column, others)] if others else [])) if unmapped or others else None
         if self._sqlite and len({isinstance(value, str) for value in meanings}) == 1:
-            return outside(column, cast("Iterable[str]", meanings))
+            return self._few_in_sqlite(found, cast("Iterable[str]", meanings))
         return _outside(column, list(meanings))  # a collation may order texts otherwise than ranges would need
+
+    def _few_in_sqlite(self, found: Found, known: Iterable[str]) -> Predicate:
+        """Ranges an index finds at once; found first, because SQLite would rather walk all rows in their order."""
+        table = self._attached.table
+        if not (self.indexed and table.is_table):
+            return outside(found.expression, known)
+        column = self._attached.main.element.alias("strange").c[self._mapping.status.column]
+        ranges = outside(column, known)
+        # "Is NULL" of a column that never is keeps SQLite from taking the ranges by the index.
+        chosen = sa.or_(*list(ranges)[1:]) if found.column.not_null else ranges
+        rowid = column.table.c.rowid
+        return self._attached.main.c.rowid.in_(sa.select(rowid).where(chosen))  # type: ignore[no-any-return]
 
     def _cases(self) -> tuple[Expression, dict[Any, Mapped], dict[Mapped | None, Predicate | None]]:
         cases = self._mapping.status.cases
@@ -263,21 +276,37 @@ class Reading:
 
     def layout(self) -> Layout:
         leads = [(part, lead) for part, lead in self._leads.items() if lead is not None]
-        if self._mapping.status.cases:
-            segments = [Segment(self._attached.source, None, self.roles, self._united(leads))]
-        else:
-            segments = [
-                Segment(self._attached.source, lead, self.roles, self._conditions(part), scattered=part is None)
-                for part, lead in leads
-            ]
+        natural = self._natural()
         return Layout(
-            tuple(segments),
+            (Segment(self._attached.source, None, self.roles, self._united(leads)),)
+            if self._mapping.status.cases
+            else tuple(self._by_value(leads) if self.indexed else self._by_part(leads)),
             self.rows.read,
             self.times.style,
-            natural=lambda _: None,
-            nullable=frozenset({"updated", "created", "next", "type", "id"}),
+            natural=lambda _: natural,
+            nullable=frozenset({"updated", "created", "next", "type", "id", "natural"}),
             leads_are_indexed=self.indexed,
         )
+
+    def _by_part(self, leads: list[tuple[Mapped | None, Predicate]]) -> Iterable[Segment]:
+        for part, lead in leads:
+            yield Segment(self._attached.source, lead, self.roles, self._conditions(part), scattered=part is None)
+
+    def _by_value(self, leads: list[tuple[Mapped | None, Predicate]]) -> Iterable[Segment]:
+        """Each native value is an index range of its own."""
+        column = self._attached.column(self._mapping.status.column or "").expression
+        for value, part in self._stored.items():
+            yield Segment(self._attached.source, column == bound(value), self.roles, self._conditions(part))
+        yield from self._by_part([(part, lead) for part, lead in leads if part is None])
+
+    def _natural(self) -> Expression | None:
+        """The time to run at, where the same index that finds a status has it in order; else the key."""
+        status, due = self._mapping.status.column, self._mapping.next_run
+        if not self.indexed or status is None or due is None or due.column not in self._attached.table.columns:
+            return None
+        assert due.column is not None
+        served = self._attached.database.has_index(self._attached.table.shown, (status, due.column))
+        return self._attached.column(due.column).expression if served else None
 
     def _united(self, leads: list[tuple[Mapped | None, Predicate]]) -> dict[Condition, Residual]:
         """All cases as one segment: a predicate may look outside of the row, at locks that come and go, and whoever
@@ -293,7 +322,7 @@ class Reading:
 
         return {condition: partial(any_of, several) for condition, several in found.items()}
 
-    @property
+    @cached_property
     def indexed(self) -> bool:
         """Whether an index finds the rows of a status."""
         column = self._mapping.status.column

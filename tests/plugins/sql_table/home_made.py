@@ -22,7 +22,7 @@ CREATE TABLE "order" (
     changed TEXT,
     body TEXT
 );
-CREATE INDEX by_state ON "order" ("select");
+CREATE INDEX by_state ON "order" ("select", "when");
 '''
 MAIL = """
 table: order

@@ -132,6 +132,17 @@ class TestGoodJob:
         assert queue.one("SELECT finished_at FROM good_jobs") == (NAIVE,)
 
 
+    @pytest.mark.parametrize("id", ["00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"])
+    def test_running_is_told_by_the_lock_whatever_sign_its_number_has(self, at: At, id: str) -> None:
+        queue, ann = at("good_job")
+        queue.insert("good_jobs", id=id, active_job_id=id, performed_at=NAIVE, created_at=NAIVE, updated_at=NAIVE, job_class="M")
+        now = ann.backend.now()
+        assert ann.backend.items([ann.key(id)], now)[ann.key(id)].native_status == "queued"
+        with psycopg.connect(queue.url) as worker:
+            worker.execute("SELECT pg_advisory_lock(('x' || substr(md5('good_jobs-' || %s), 1, 16))::bit(64)::bigint)", [id])
+            assert ann.backend.items([ann.key(id)], now)[ann.key(id)].condition.value == "running"
+
+
 class TestSolidQueue:
     def job(self, queue: Queue, key: str | None = None) -> int:
         ((id,),) = queue.run(
