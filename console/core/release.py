@@ -11,6 +11,7 @@ from functools import lru_cache
 from console.core.faults import UsageFault
 from console.core.text import duration, parse_duration
 
+_WINDOW = "Write the window as in over 30m."
 _GOLDEN = 0.6180339887498949
 CANARY_GROWTH = 5
 """Each step after a good canary is this many times as large."""
@@ -104,9 +105,9 @@ def _positive(window: str, text: str) -> timedelta:
     except ValueError:
         found = timedelta(0)
     if found <= timedelta(0):
-        raise UsageFault(f"{text!r} is not a release", fix="Write the window as in over 30m.")
+        raise UsageFault(f"{text!r} is not a release", fix=_WINDOW)
     if found > LONGEST:
-        raise UsageFault(f"{text!r} is not a release: it would take over a year", fix="Write the window as in over 30m.")
+        raise UsageFault(f"{text!r} is not a release: it would take over a year", fix=_WINDOW)
     return found
 
 
