@@ -1,0 +1,124 @@
+"""Killed or cut off in mid-requeue, by each way of writing: every row is handed back once, and all of it is on record."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from console.core.backend import Budget, Order
+from console.core.query import Filter
+from tests.plugins.postgres_analyses.operating import ANN, HERE, Operator, operating
+from tests.plugins.sql_table.systems import SYSTEMS
+from tests.plugins.sql_table.world import Queue
+
+ROOT = Path(__file__).parents[3]
+ITEMS = 200
+ALL = f"FROM generate_series(1, {ITEMS}) n"
+WAYS = {
+    # the shared guard, a guard of our own, a function, statements: what fills the tables, and what once looks like
+    "river": (
+        "INSERT INTO river_job (state, attempt, max_attempts, args, kind, finalized_at)"
+        f" SELECT 'discarded', 25, 25, '{{}}', 'mail', now() {ALL}",
+        "SELECT count(*) FROM river_job WHERE state = 'available' AND max_attempts = 26 AND attempt = 25",
+    ),
+    "pg_boss": (
+        f"INSERT INTO pgboss.job (name, state, retry_limit, retry_count, started_on) SELECT 'mail', 'failed', 2, 2, now() {ALL}",
+        "SELECT count(*) FROM pgboss.job WHERE state = 'retry' AND retry_limit = 3",
+    ),
+    "procrastinate": (
+        f"INSERT INTO procrastinate_jobs (queue_name, task_name, status, attempts) SELECT 'q', 'mail', 'failed', 1 {ALL}",
+        "SELECT count(*) FROM procrastinate_jobs WHERE status = 'todo' AND attempts = 2",
+    ),
+    "solid_queue": (
+        "WITH made AS (INSERT INTO solid_queue_jobs (queue_name, class_name, arguments, created_at, updated_at)"
+        f" SELECT 'q', 'Mail', '{{\"executions\": 3}}', now(), now() {ALL} RETURNING id)"
+        " INSERT INTO solid_queue_failed_executions (job_id, created_at) SELECT id, now() FROM made",
+        "SELECT count(*) FROM solid_queue_ready_executions WHERE NOT EXISTS (SELECT 1 FROM solid_queue_failed_executions)",
+    ),
+}
+CHILD = """
+import sys
+from datetime import timedelta
+from pathlib import Path
+from console.core.limits import Limits
+from tests.plugins.postgres_analyses.operating import operating
+from tests.plugins.sql_table.test_kill import planned
+from tests.plugins.sql_table.world import Queue
+limits = Limits(chunk_target=timedelta(milliseconds=1))
+queue = Queue(sys.argv[1], lambda *_: [], {"preset": sys.argv[3]})
+with operating(queue.open(), Path(sys.argv[2]), limits=limits) as operator:
+    plan = planned(operator)
+    print("ready", flush=True)
+    operator.apply(plan)
+"""
+
+
+def planned(operator: Operator):  # type: ignore[no-untyped-def]
+    budget = Budget.KEEP if Budget.KEEP in operator.backend.abilities.budgets else Budget.FRESH
+    return operator.plan(Filter.parse("condition:terminal"), order=Order(budget=budget))
+
+
+def assert_each_once(queue: Queue, operator: Operator, op_id: str, preset: str) -> None:
+    last = {o.ordinal: o.outcome for batch in operator.book.outcomes(op_id) for o in batch}
+    assert Counter(last.values()) == {"changed": ITEMS}
+    assert queue.run(WAYS[preset][1], []) == [(ITEMS,)]
+
+
+@pytest.mark.parametrize("preset", WAYS)
+def test_killed_at_any_moment_and_resumed(preset: str, tmp_path: Path) -> None:
+    with SYSTEMS[preset].queue() as queue:
+        queue.run(WAYS[preset][0], [])
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, queue.url, str(tmp_path), preset], cwd=ROOT, stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        time.sleep(random.Random(preset).uniform(0.02, 0.3))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        with operating(queue.open(), tmp_path) as operator:
+            operator.operations.settle_unresolved(ANN, HERE)
+            for override in operator.book.overrides():
+                if not override.state.over:
+                    operator.operations.resume(override.op_id, ANN, HERE)
+                assert_each_once(queue, operator, override.op_id, preset)
+
+
+@pytest.mark.parametrize("preset", WAYS)
+def test_connections_cut_in_mid_chunk(preset: str, tmp_path: Path) -> None:
+    chance, done = random.Random(preset), threading.Event()
+
+    def cut(url: str) -> None:
+        with psycopg.connect(url, autocommit=True) as killer:
+            for _ in range(3):
+                if done.wait(chance.uniform(0.05, 0.3)):
+                    return
+                killer.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'retriage'"
+                               " AND datname = current_database()")
+
+    with SYSTEMS[preset].queue() as queue, operating(queue.open(), tmp_path) as operator:
+        queue.run(WAYS[preset][0], [])
+        plan = planned(operator)
+        killer = threading.Thread(target=cut, args=(queue.url,))
+        killer.start()
+        try:
+            override = operator.apply(plan)
+        finally:
+            done.set()
+            killer.join()
+        for _ in range(5):
+            if not override.state.over:
+                override = operator.operations.resume(override.op_id, ANN, HERE)
+        assert_each_once(queue, operator, override.op_id, preset)
