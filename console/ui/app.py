@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from textual.app import SystemCommand
 from textual.binding import BindingType
+from textual.driver import Driver
 from textual.screen import Screen
 
 from console.core.desk import Desk
@@ -24,6 +25,7 @@ from console.core.item import ItemKey
 from console.ui import safe
 from console.ui.actions import EVERYWHERE, PLACES, action_named, actions_of, bindings_of
 from console.ui.lanes import off_loop
+from console.ui.lost import steadied
 from console.ui.messages import HealthChanged, RunChanged
 from console.ui.opening import Lay, Opening
 from console.ui.screens.overview import OverviewScreen
@@ -74,6 +76,9 @@ class Console(Opening):
     guided = False
     """Whether it opens with the tour."""
     _tour: Tour | None = None
+
+    def get_driver_class(self) -> type[Driver]:
+        return steadied(super().get_driver_class())
 
     def opened(self) -> None:
         if self.guided:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sqlite3
@@ -118,4 +119,19 @@ def test_a_second_console_on_the_same_world_brings_no_second_workers(folder: Pat
     for terminal in (second, first):
         terminal.press("q")
         assert terminal.left(20) == 0
+    assert nothing_beside(folder)
+
+
+@pytest.mark.parametrize("key", ["1", "2", "3"])
+def test_a_terminal_that_is_gone_ends_it_with_nothing_left_running(folder: Path, key: str) -> None:
+    """As when an ssh session is lost or a window is closed: what is still to be written has nowhere to go."""
+    terminal = Terminal("demo", "--dir", str(folder), size=(50, 160))
+    terminal.until("storm: peak", 90)
+    terminal.press(key)
+    os.close(terminal.child.child_fd)
+    end = time.monotonic() + 20
+    while os.waitpid(terminal.child.pid, os.WNOHANG) == (0, 0):
+        assert time.monotonic() < end, "it waits for a terminal that is gone"
+        time.sleep(0.05)
+    terminal.child.closed = terminal.child.terminated = True
     assert nothing_beside(folder)
