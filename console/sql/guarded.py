@@ -36,11 +36,13 @@ class Target:
 
     def key_of(self, key: ItemKey) -> Any:
         """The key as its column holds it; None where no row can have such a key."""
-        if len(key.parts) != self.key_parts or not is_unicode(key.parts[0]):
+        parts = key.parts
+        if len(parts) != self.key_parts:
             return None
-        if not self.integer_key:
-            return key.parts[0]
-        return int(key.parts[0]) if _INTEGER(key.parts[0]) else None
+        value = parts[0]
+        if self.integer_key:
+            return int(value) if _INTEGER(value) else None
+        return value if value.isascii() or is_unicode(value) else None
 
     def by_value(self, keys: Sequence[ItemKey]) -> dict[Any, ItemKey]:
         """The keys that some row may have, by what their column would hold."""
