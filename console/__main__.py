@@ -178,6 +178,7 @@ class House:
         """The first frame needs a glance at the config only: it is read, and drivers are loaded, behind it."""
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise UsageFault("the console needs a terminal", fix="`retriage list` works without one.")
+        gc.disable()  # until the console has begun: it turns it on again
         from pathlib import Path
 
         from console.glance import Glance, find_config, glance

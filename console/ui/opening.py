@@ -124,6 +124,7 @@ class Opening(Reports, App[None]):
         await self.monitor.counted(within=3.0)
         await off_loop(self.load_the_rest)
         gc.freeze()  # what was loaded stays: to look through it again and again would hold up the loop
+        gc.enable()
 
     async def on_event(self, event: events.Event) -> None:
         if self.opening and isinstance(event, events.InputEvent) and not self._is_quit(event):

@@ -45,6 +45,7 @@ async def failures_place(pilot: Pilot[None]) -> None:
     screen = await failures(pilot)
     await until(pilot, lambda: screen._count)
     await pilot.press("down", "space", "space")
+    await until(pilot, lambda: items(pilot).cursor == 3 and screen._soon is None and "2 marked" in screen_text(pilot))
 
 
 async def mistake(pilot: Pilot[None]) -> None:
@@ -94,7 +95,7 @@ async def run(pilot: Pilot[None]) -> None:
     fill(screen, "the timeouts are over")
     await until(pilot, lambda: not screen.query_one("#confirm").disabled)
     screen.query_one("#confirm").press()  # type: ignore[attr-defined]
-    await until(pilot, lambda: "✓ finished" in screen_text(pilot))
+    await until(pilot, lambda: "✓ finished" in screen_text(pilot) and "▸ override" not in screen_text(pilot))
 
 
 async def trail(pilot: Pilot[None]) -> None:

@@ -64,8 +64,9 @@ class OverviewScreen(Place):
 
     def on_resize(self) -> None:
         for grid in self.query("#cards"):
-            grid.set_class(self.size.width >= 120, "two")
-            grid.set_class(self.size.width >= 200, "three")
+            cards = len(self.desk.entries)
+            grid.set_class(self.size.width >= 120 and cards > 1, "two")
+            grid.set_class(self.size.width >= 200 and cards > 2, "three")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "demo" and not self.has(NO_CONFIG):

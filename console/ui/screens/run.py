@@ -62,7 +62,7 @@ class RunScreen(Place):
 
     @on(RunChanged)
     def _moved_on(self) -> None:
-        self.run_shown = self.console_app.runs.latest
+        self._tick()
         self.refresh_bindings()
 
     def ticked(self) -> None:

@@ -10,8 +10,9 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from console.core.backend import Count
 from console.core.faults import Fault
-from console.core.item import NEEDS_EYES
+from console.core.item import NEEDS_EYES, Condition
 from console.core.text import CONDITION_WORDS, ago
 from console.ui import cells, safe
 from console.ui.health import Health
@@ -85,11 +86,15 @@ class BackendCard(Widget, can_focus=True):
             return self._cut(safe.shown(_words(health.fault), "$error"), self.size.width)
         if not health.counts:
             return Content.from_markup("[$muted]counting…[/]")
+        counted = [(condition, count) for condition in NEEDS_EYES if (count := health.counts.get(condition)) is not None]
+        whole = self._counted([pair for pair in counted if pair[1].value or pair[0] is not Condition.UNKNOWN])
+        if whole.cell_length <= self.size.width:
+            return whole
+        return self._cut(self._counted([pair for pair in counted if pair[1].value]), self.size.width)
+
+    def _counted(self, counts: list[tuple[Condition, Count]]) -> Content:
         parts = []
-        for condition in NEEDS_EYES:
-            count = health.counts.get(condition)
-            if count is None or (not count.value and condition.value == "unknown"):
-                continue
+        for condition, count in counts:
             symbol, word = CONDITION_WORDS[condition]
             colour = _COLOURS[cells.TONES[condition]] if count.value else "$muted"
             parts.append(
