@@ -130,7 +130,7 @@ class Console(Opening):
         for stack in self._screen_stacks.values():
             for screen in stack:
                 if isinstance(screen, Place):
-                    seen.update(screen.errors_seen())
+                    seen |= screen.errors_seen()
         return seen
 
     def show_failures(self, text: str) -> None:

@@ -51,8 +51,12 @@ class Terminal:
         return shown
 
     def press_until(self, key: str, text: str) -> None:
-        """Until the key has led there: right after an escape, a key may be taken for one with alt held."""
-        for _ in range(20):
+        """Until the key has led there: right after an escape a key may be taken for one with alt held, and both lost."""
+        for turn in range(20):
+            if turn:
+                self.press("\x1b")
+                time.sleep(0.5)
+                self.read()
             self.press(key)
             end = time.monotonic() + 3
             while time.monotonic() < end:

@@ -62,7 +62,7 @@ class Marking(LineTable):
     def _mark(self, rows: range) -> int:
         """How many of the rows could not be marked, because they are not read, or not any more."""
         found = [item.key for row in rows if (item := self.item_at(row)) is not None]
-        self.marks.update(dict.fromkeys(found))
+        self.marks |= dict.fromkeys(found)
         self._marked()
         return len(rows) - len(found)
 
