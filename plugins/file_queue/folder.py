@@ -144,6 +144,10 @@ class Folder:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except (FileNotFoundError, ValueError):
             return None
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:  # then there is no such file
+                return None
+            raise
 
     def names(self) -> list[str]:
         return os.listdir(self.fd)  # noqa: PTH208  by descriptor, so that no symlink is followed

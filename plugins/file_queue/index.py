@@ -183,14 +183,8 @@ class Index:
     def _look(self, queue: Folder, results: Folder, generation: int) -> bool:
         found = self._listed(queue, generation)
         told = dict(_stamps(results, RESULT))
-        changed = False
-        for id in self._entries.keys() - found.keys():
-            entry = self._looked_up(queue, results, id)
-            if entry is None:
-                del self._entries[id]
-            else:
-                self._entries[id] = entry
-            changed = True
+        lost = self._entries.keys() - found.keys()
+        changed = bool(lost)
         for number, (id, files) in enumerate(found.items()):
             known = self._entries.get(id)
             result = told.get(id)
@@ -199,11 +193,17 @@ class Index:
             if number % _BETWEEN_CANCELS == 0 and generation != self._generation:
                 raise DeadlineExceeded("reading the folder was given up", where=str(self.queue))
             changed = True
-            entry = self._read(queue, results, id, files, result) or self._looked_up(queue, results, id)
-            if entry is None:
-                self._entries.pop(id, None)
+            entry = self._read(queue, results, id, files, result)
+            if entry is None or entry.task is None:
+                lost.add(id)
             else:
                 self._entries[id] = entry
+        again = self._again(queue, results, lost, generation)
+        for id in lost:
+            if id in again:
+                self._entries[id] = again[id]
+            else:
+                self._entries.pop(id, None)
         return changed
 
     def _listed(self, queue: Folder, generation: int) -> dict[str, tuple[File, ...]]:
@@ -227,36 +227,33 @@ class Index:
 
     def tasks(self, ids: Iterable[str]) -> dict[str, Task]:
         """Some tasks as their files are this moment."""
-        found: dict[str, Task] = {}
         with self._folders() as (queue, results):
-            missing = []
-            for id in ids:
-                entry = None if "/" in id or "\0" in id else self._looked_up(queue, results, id, thorough=False)
-                if entry is not None and entry.task is not None:
-                    found[id] = entry.task
-                else:
-                    missing.append(id)
-            if missing:
-                known = self._listed(queue, self._generation)
-                for id in missing:
-                    entry = self._looked_up(queue, results, id) if id in known else None
-                    if entry is not None and entry.task is not None:
-                        found[id] = entry.task
-        return found
+            names = {id for id in ids if "/" not in id and "\0" not in id}
+            found = self._again(queue, results, names, self._generation)
+        return {id: entry.task for id, entry in found.items() if entry.task is not None}
 
-    def _looked_up(self, queue: Folder, results: Folder, id: str, *, thorough: bool = True) -> _Entry | None:
-        """By its three names, and by listing the folder when none of them is there. Files move while we look."""
-        for _ in range(_LOOKS):
-            files = by_name(queue, id)
-            if not files and thorough:
-                files = self._listed(queue, self._generation).get(id, ())
-            if not files:
-                return None
-            stat = results.stat(f"{id}{RESULT}")
-            entry = self._read(queue, results, id, files, None if stat is None else Stamp.of(stat))
-            if entry is not None:
-                return entry
-        return None
+    def _again(self, queue: Folder, results: Folder, ids: Iterable[str], generation: int) -> dict[str, _Entry]:
+        """Tasks by their three names, and by listing the folder for those that have none of them.
+
+        Files move while we look, and a listing shows what is renamed meanwhile under neither name: only what
+        several looks do not show is gone. Each look lists the folder once, however many are looked for.
+        """
+        found: dict[str, _Entry] = {}
+        left = set(ids)
+        listed: dict[str, tuple[File, ...]] = {}
+        for look in range(_LOOKS):
+            if not left:
+                break
+            if look:
+                listed = self._listed(queue, generation)
+            for id in left:
+                files = by_name(queue, id) or listed.get(id, ())
+                stat = results.stat(f"{id}{RESULT}") if files else None
+                result = None if stat is None else Stamp.of(stat)
+                if files and (entry := self._read(queue, results, id, files, result)) is not None:
+                    found[id] = entry
+            left = {id for id in left if id not in found or found[id].task is None}
+        return found
 
     def _read(
         self, queue: Folder, results: Folder, id: str, files: tuple[File, ...], result: Stamp | None

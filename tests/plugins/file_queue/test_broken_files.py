@@ -182,3 +182,14 @@ def test_writes_in_progress_are_not_items(base: Path) -> None:
     for path in (base / "queue").iterdir():
         os.utime(path, (1, 1))
     assert len(folders.open_queue(base).page(PageRequest(ALL, NOON)).items) == 2, "a minute later they are leftovers"
+
+
+def test_a_name_as_long_as_names_can_be_is_shown(tmp_path: Path) -> None:
+    base = folders.make(tmp_path / "jobs")
+    id = "x" * 250
+    folders.write_task(base, id)
+    backend = folders.open_queue(base)
+    key = ItemKey("files", (id,))
+    assert list(backend.items([key], NOON)) == [key]
+    assert backend.item(key, NOON).item.key == key
+    assert [item.key for item in backend.page(PageRequest(ALL, NOON)).items] == [key]

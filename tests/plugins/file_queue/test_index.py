@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -109,6 +110,22 @@ def test_a_hundred_thousand_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with opened(monkeypatch) as after:
         assert len(ids(backend, "condition:terminal")) == MANY // 1000 - 2
     assert set(after) == {"0.task", "0.result", "1000.task", "1000.result"}
+
+
+def test_many_files_that_are_gone_cost_a_few_looks_not_one_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A nightly clean-up of finished tasks must not freeze whoever lists the folder afterwards."""
+    base = folders.make(tmp_path / "jobs")
+    for n in range(400):
+        folders.write_task(base, f"t{n}", "SUCCESS")
+    backend = folders.open_queue(base)
+    assert len(ids(backend)) == 400
+    for n in range(100, 400):
+        (base / "queue" / f"t{n}.done").unlink()
+    listings = []
+    real = os.scandir
+    monkeypatch.setattr("plugins.file_queue.index.os.scandir", lambda fd: listings.append(fd) or real(fd))
+    assert len(ids(backend)) == 100
+    assert len(listings) < 10
 
 
 def test_cancel_gives_up_reading_and_what_was_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
