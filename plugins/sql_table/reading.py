@@ -5,34 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, cast
+from functools import partial
+from typing import Any
 from uuid import UUID
 
 import sqlalchemy as sa
 
 from console.core.item import Condition
 from console.core.policy import Phase, RetryPolicy
-from console.sql.layout import Expression, Layout, Predicate, Residual, Roles, Segment, everything, outside
+from console.sql.layout import Expression, Layout, Predicate, Residual, Roles, Segment, everything
 from console.sql.statement import Binds, is_unicode
 from console.sql.times import TimeStyle, zone_named
 from console.sql.where import Where, head_of
 from plugins.sql_table.attaching import Attached, Found
 from plugins.sql_table.mapping import Source
 from plugins.sql_table.rows import PHASES, MappedRows
+from plugins.sql_table.statuses import Statuses
 from plugins.sql_table.stored_times import TimeKind, common, kind_of
 from plugins.sql_table.texts import error_text
-from plugins.sql_table.vocabulary import PARTS, Mapped, Native
+from plugins.sql_table.vocabulary import Mapped
 
 _INTEGERS = frozenset({"smallint", "integer", "bigint"})
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _TEXTUAL = re.compile("CHAR|CLOB|TEXT", re.I)
 _TIMES = ("next_run", "created", "updated", "since", "executed")
-
-
-def bound(value: Any) -> Expression:
-    """A value of the mapping, of no declared type: an enum takes it as well as text does."""
-    return sa.bindparam(None, value, type_=sa.types.NullType(), unique=True)
 
 
 def is_integer(found: Found, *, sqlite: bool) -> bool:
@@ -78,86 +74,16 @@ class Reading:
         self.keys = attached.key_columns()
         self.times = times_of(attached)
         self._where = Where(backend, attached.database.dialect, self.times.style, policy)
-        self._stored: dict[Native, Mapped] = {}
-        self.status, self.meanings, self._leads = self._statuses()
+        self._statuses = Statuses(attached)
+        self.indexed = self._statuses.indexed
         self.error = error_text(attached, self._mapping.error)
         self._raw_attempts = self._number("attempts")
         self._raw_limit = self._number("max_attempts")
         self.roles = self._all_roles()
         self.rows = MappedRows(
-            backend, len(self.keys), self.meanings, policy, self.times.style,
+            backend, len(self.keys), self._statuses.meanings, policy, self.times.style,
             null_is_never=self._mapping.next_run is not None and self._mapping.next_run.when_null == "never",
         )
-
-    # -- statuses --------------------------------------------------------------------------------
-
-    def _statuses(self) -> tuple[Expression, dict[Any, Mapped], dict[Mapped | None, Predicate | None]]:
-        """The native status as shown, what each means, and what finds the rows of each meaning."""
-        status = self._mapping.status
-        if status.cases:
-            return self._cases()
-        if status.column is not None:
-            found = self._attached.column(status.column, "status", "column")
-        else:
-            found = self._attached.expression(cast("str", status.expression), "status", "expression")
-        labels = found.column.labels
-        known = {
-            value: part for value, part in status.values.items()
-            if self._attached.options.preset is None or labels is None or value in labels  # of another version
-        }
-        self._stored = meanings = {self._fitting(value, found): part for value, part in known.items()}
-        leads: dict[Mapped | None, Predicate | None] = {
-            part: _any_of(found.expression, [value for value, meant in meanings.items() if meant == part])
-            for part in PARTS if part in meanings.values()
-        }
-        leads[None] = self._strange(found, meanings)
-        shown = found.expression if self._sqlite or found.type == "text" else sa.cast(found.expression, sa.Text)
-        texts = {text_of(value): part for value, part in meanings.items()}
-        return shown, (dict(meanings) if self._sqlite else cast("dict[Any, Mapped]", texts)), leads
-
-    def _fitting(self, value: Native, found: Found) -> Native:
-        """The value as the column holds it, or why it cannot."""
-        if not self._sqlite:
-            self._attached.require_fit(value, found.column, "status")
-            return value
-        return text_of(value) if _TEXTUAL.search(found.type) else int(value) if isinstance(value, bool) else value
-
-    def _strange(self, found: Found, meanings: Mapping[Native, Mapped]) -> Predicate | None:
-        """Rows whose status nobody mapped; None where there can be none."""
-        column, labels = found.expression, found.column.labels
-        if labels is not None:
-            others = [label for label in labels if label not in meanings]
-            unmapped = [] if found.column.not_null else [column.is_(None)]
-            return sa.or_(*unmapped, *([_any_of(column, others)] if others else [])) if unmapped or others else None
-        if self._sqlite and len({isinstance(value, str) for value in meanings}) == 1:
-            return self._few_in_sqlite(found, cast("Iterable[str]", meanings))
-        return _outside(column, list(meanings))  # a collation may order texts otherwise than ranges would need
-
-    def _few_in_sqlite(self, found: Found, known: Iterable[str]) -> Predicate:
-        """Ranges an index finds at once; found first, because SQLite would rather walk all rows in their order."""
-        table = self._attached.table
-        if not (self.indexed and table.is_table):
-            return outside(found.expression, known)
-        column = self._attached.main.element.alias("strange").c[self._mapping.status.column]
-        ranges = outside(column, known)
-        # "Is NULL" of a column that never is keeps SQLite from taking the ranges by the index.
-        chosen = sa.or_(*list(ranges)[1:]) if found.column.not_null else ranges
-        rowid = column.table.c.rowid
-        return self._attached.main.c.rowid.in_(sa.select(rowid).where(chosen))  # type: ignore[no-any-return]
-
-    def _cases(self) -> tuple[Expression, dict[Any, Mapped], dict[Mapped | None, Predicate | None]]:
-        cases = self._mapping.status.cases
-        holds = [self._attached.predicate(case.when, "status", "cases", n, "when") for n, case in enumerate(cases)]
-        shown = sa.case(*((held, bound(case.shown)) for held, case in zip(holds, cases, strict=True)))
-        first = [
-            sa.and_(held, *(_fails(earlier) for earlier in holds[:n])) for n, held in enumerate(holds)
-        ]
-        leads: dict[Mapped | None, Predicate | None] = {}
-        for part in PARTS:
-            if mine := [held for held, case in zip(first, cases, strict=True) if case.condition == part]:
-                leads[part] = sa.or_(*mine)
-        leads[None] = sa.and_(*map(_fails, holds))
-        return sa.cast(shown, sa.Text), {case.shown: case.condition for case in cases}, leads
 
     # -- numbers ---------------------------------------------------------------------------------
 
@@ -236,7 +162,7 @@ class Reading:
         named = nothing if source is None else self._attached.found(source, "type").expression
         type = sa.cast(named, sa.Text) if self._sqlite else sa.collate(sa.cast(named, sa.Text), "C")
         updated = parts.get("updated", nothing)
-        leads = [(part, lead) for part, lead in self._leads.items() if part is not None and lead is not None]
+        leads = [(part, lead) for part, lead in self._statuses.leads.items() if part is not None and lead is not None]
         ready = [lead for part, lead in leads if PHASES[part] is Phase.READY]
         next_run = parts.get("next_run")
         attempts = nothing if self._raw_attempts is None else self._raw_attempts
@@ -244,12 +170,12 @@ class Reading:
             key=keys,
             tie=(main.c.rowid,) if self._sqlite and self._attached.table.is_table else keys,
             row=(
-                *keys, self.status, type, attempts, nothing if self._raw_limit is None else self._raw_limit,
+                *keys, self._statuses.shown, type, attempts, nothing if self._raw_limit is None else self._raw_limit,
                 nothing if next_run is None else next_run, head_of(self.error), parts.get("created", nothing), updated,
                 parts.get("since", updated), parts.get("executed", updated),
             ),
             type=type,
-            status=self.status,
+            status=self._statuses.shown,
             attempts=self._counter(self._raw_attempts),
             error=self.error,
             created=parts.get("created"),
@@ -275,18 +201,26 @@ class Reading:
         return self.roles.native_key is None or self.roles.native_key(parts) is not None
 
     def layout(self) -> Layout:
-        leads = [(part, lead) for part, lead in self._leads.items() if lead is not None]
+        leads = [(part, lead) for part, lead in self._statuses.leads.items() if lead is not None]
         natural = self._natural()
         return Layout(
-            (Segment(self._attached.source, None, self.roles, self._united(leads)),)
-            if self._mapping.status.cases
-            else tuple(self._by_value(leads) if self.indexed else self._by_part(leads)),
+            tuple(self._segments(leads)),
             self.rows.read,
             self.times.style,
             natural=lambda _: natural,
             nullable=frozenset({"updated", "created", "next", "type", "id", "natural"}),
-            leads_are_indexed=self.indexed,
+            leads_are_indexed=self.indexed or self._told_by_joins,
         )
+
+    @property
+    def _told_by_joins(self) -> bool:
+        """Where the status is which other table holds a row, that table's index finds the rows of each."""
+        return bool(self._mapping.status.cases and self._mapping.joins)
+
+    def _segments(self, leads: list[tuple[Mapped | None, Predicate]]) -> Iterable[Segment]:
+        if self._mapping.status.cases and not self._told_by_joins:
+            return [Segment(self._attached.source, None, self.roles, self._united(leads))]
+        return self._by_value(leads) if self.indexed else self._by_part(leads)
 
     def _by_part(self, leads: list[tuple[Mapped | None, Predicate]]) -> Iterable[Segment]:
         for part, lead in leads:
@@ -294,9 +228,8 @@ class Reading:
 
     def _by_value(self, leads: list[tuple[Mapped | None, Predicate]]) -> Iterable[Segment]:
         """Each native value is an index range of its own."""
-        column = self._attached.column(self._mapping.status.column or "").expression
-        for value, part in self._stored.items():
-            yield Segment(self._attached.source, column == bound(value), self.roles, self._conditions(part))
+        for part, lead in self._statuses.by_value():
+            yield Segment(self._attached.source, lead, self.roles, self._conditions(part))
         yield from self._by_part([(part, lead) for part, lead in leads if part is None])
 
     def _natural(self) -> Expression | None:
@@ -321,37 +254,6 @@ class Reading:
             return sa.or_(*(lead if rest is None else sa.and_(lead, rest) for lead, rest in made))
 
         return {condition: partial(any_of, several) for condition, several in found.items()}
-
-    @cached_property
-    def indexed(self) -> bool:
-        """Whether an index finds the rows of a status."""
-        column = self._mapping.status.column
-        if column is None or column not in self._attached.table.columns or _awkward(self._attached.table.shown):
-            return False
-        return self._attached.database.has_index(self._attached.table.shown, (column,))
-
-
-def _awkward(name: str) -> bool:
-    """Names the rest of the SQL machinery, which joins schema and table by a dot, could misread."""
-    return name.count(".") > 1 or "%" in name
-
-
-def text_of(value: Native) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _any_of(column: Expression, values: list[Any]) -> Predicate:
-    if len(values) == 1:
-        return column == bound(values[0])
-    return column.in_([bound(value) for value in values])
-
-
-def _outside(column: Expression, values: list[Any]) -> Predicate:
-    return sa.or_(column.is_(None), column.not_in([bound(value) for value in values]))
-
-
-def _fails(held: Predicate) -> Predicate:
-    return sa.not_(sa.func.coalesce(held, sa.false()))
 
 
 def _key_kind(found: Found, *, sqlite: bool) -> str:

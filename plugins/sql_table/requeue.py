@@ -31,8 +31,9 @@ from plugins.sql_table.attaching import Attached
 from plugins.sql_table.handing_back import Effect, Requeue
 from plugins.sql_table.image import RowImage, assignments
 from plugins.sql_table.mapping import Source, TableMapping
-from plugins.sql_table.reading import Reading, bound
+from plugins.sql_table.reading import Reading
 from plugins.sql_table.rows import WIDTH, Native
+from plugins.sql_table.statuses import bound
 
 _BLOCKED = {
     Condition.WAITING: "has not failed: it waits for its first run",

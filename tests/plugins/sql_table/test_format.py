@@ -26,8 +26,10 @@ FRESH = Order(budget=Budget.FRESH)
 
 
 def items(queue: Queue, now: datetime = NOW, **more: Any) -> list[Item]:
+    """In the order of their keys."""
     with closing(queue.open(**more)) as backend:
-        return sorted(backend.page(PageRequest(EVERYTHING, now)).items, key=lambda item: item.key)
+        found = backend.page(PageRequest(EVERYTHING, now)).items
+    return sorted(found, key=lambda item: [(len(part), part) for part in item.key.parts])
 
 
 def conditions(queue: Queue, now: datetime = NOW, **more: Any) -> list[str]:
@@ -161,6 +163,36 @@ def test_statuses_of_other_types(tmp_path: Path, kind: str, column: str, status:
         for n, (value,) in enumerate(rows):
             queue.insert("jobs", id=n, status=value)
         assert conditions(queue) == ["waiting", "failed", "unknown", "unknown"][: len(rows)]
+
+
+STATED = (
+    "table: jobs\nkey: id\nstatus: {column: status, ready: [queued], running: [Busy], failed: [_failed], done: [Done, Alt]}\n"
+    "attempts: tries\nnext_run: at\n"
+)
+
+
+@pytest.mark.parametrize("collation", ["", 'COLLATE "C"', 'COLLATE "POSIX"'])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_statuses_nobody_mapped_are_found_between_those_that_are(tmp_path: Path, kind: str, collation: str) -> None:
+    """An index finds them by ranges, whatever order the column's collation has."""
+    if kind == "sqlite":
+        collation = collation.replace('"C"', "NOCASE").replace('"POSIX"', "RTRIM")
+    ddl = (
+        f"CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT NOT NULL {collation}, tries INTEGER,"
+        f" at {'TEXT' if kind == 'sqlite' else 'timestamptz'}); CREATE INDEX by_status ON jobs (status, at);"
+    )
+    made = sqlite_queue(tmp_path / "x.db", ddl, mapping(STATED)) if kind == "sqlite" else postgres_queue(ddl, mapping(STATED))
+    words = ("", "A", "Alt", "Busy", "Caught", "Done", "E", "_failed", "a", "p", "queued", "r", "zzz")
+    with made as queue:
+        for n, word in enumerate(words):
+            queue.insert("jobs", id=n, status=word, tries=0)
+        known = {"Alt": "done", "Busy": "running", "Done": "done", "_failed": "failed", "queued": "waiting"}
+        assert [(i.native_status, i.condition.value) for i in items(queue)] == [(w, known.get(w, "unknown")) for w in words]
+        with closing(queue.open()) as backend:
+            counts = backend.counts(EVERYTHING, NOW)
+        assert {condition.value: count.value for condition, count in counts.items() if count.value} == {
+            "done": 2, "running": 1, "failed": 1, "waiting": 1, "unknown": 8,
+        }
 
 
 def test_values_of_two_types_in_one_loose_column(tmp_path: Path) -> None:
