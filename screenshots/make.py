@@ -77,7 +77,7 @@ class World:
         for ago, who, where, reason in (
             (52, BO, "backend:warehouse error~COUNT_MISMATCH", "source re-exported, run again"),
             (31, ANN, "backend:jobs error~401", "key is rotated"),
-            (24, ANN, "backend:webhooks condition:terminal error~timed", "partner is reachable again"),
+            (24, ANN, "backend:webhooks condition:terminal error~503", "partner is reachable again"),
         ):
             self._clock.held = NOW - timedelta(minutes=ago)
             operations: Any = desk.operations

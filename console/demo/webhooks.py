@@ -14,7 +14,6 @@ from random import Random
 from typing import Any
 
 from console.core.ports import Stop
-from console.demo import incidents
 from console.demo.filling import DAY, HOUR, MINUTE, Row, chosen, fill, palette, sqlite_store
 from console.demo.part import Part, Site
 
@@ -82,8 +81,8 @@ def _row(site: Site, chance: Random) -> Row:
     native, tries, age, due, error = {
         "delivered": ("delivered", 1, DAY * some, None, None),
         "new": ("queued", 0, MINUTE * some, 40 * MINUTE * some, None),
-        "slow": ("queued", 1 + int(3 * some), 4 * MINUTE * some, 20 * MINUTE * some, incidents.timed_out(chance)),
-        "dead": ("dead", _TRIES, 5 * HOUR * some, None, incidents.timed_out(chance)),
+        "slow": ("queued", 1 + int(3 * some), 4 * MINUTE * some, 20 * MINUTE * some, _slow(partner, chance)),
+        "dead": ("dead", _TRIES, 5 * HOUR * some, None, _slow(partner, chance)),
         "gone": ("dead", _TRIES, 9 * HOUR * some, None, _gone(chance)),
     }[state]
     event = chance.choice(("invoice.paid", "invoice.failed", "order.shipped"))
@@ -91,6 +90,10 @@ def _row(site: Site, chance: Random) -> Row:
         event, partner, native, tries, None if due is None else site.time(due), error, site.time(-age - MINUTE),
         site.time(-age),
     )
+
+
+def _slow(partner: str, chance: Random) -> str:
+    return f"HTTP 503 Service Unavailable from {partner} (delivery {chance.getrandbits(40):010x})"
 
 
 def _gone(chance: Random) -> str:

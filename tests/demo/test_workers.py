@@ -63,7 +63,7 @@ def test_they_are_ours_wherever_the_person_is(
 
 
 @pytest.mark.parametrize("where", [
-    "backend:mail condition:terminal error~timed", "backend:webhooks condition:terminal error~timed",
+    "backend:mail condition:terminal error~timed", "backend:webhooks condition:terminal error~503",
     "backend:warehouse condition:failed error~COUNT",
 ])
 def test_the_other_systems_take_back_what_is_theirs(
