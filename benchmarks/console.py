@@ -96,7 +96,7 @@ def _keys(database: Path, turns: int) -> Iterator[Result]:
 
 
 def _at_failures(terminal: Terminal) -> None:
-    terminal.when(says(" terminal"))
+    terminal.when(painted)
     terminal.send(b"2")
     terminal.when(says("next retry"))
     terminal.when(says("ERR_"))

@@ -27,7 +27,7 @@ _BEAT = 1.5
 _PATIENCE = 2.5
 """Beat and patience together stay under the five seconds in which a dead backend must be seen."""
 _SLOW_THINGS = 30.0
-_REST = 20
+_SHORT_REST, _REST = 4, 20
 """What took long is asked for that much more rarely, so that a large backend is not read all the time."""
 _LONG_REST = 200
 _CHECKS = 300.0
@@ -93,7 +93,7 @@ class Monitor:
             watch
             for lane in self._lanes
             for watch in (
-                partial(self._often, lane, self._count, self._every),
+                partial(self._often, lane, self._count, self._every, _SHORT_REST),
                 partial(self._often, lane, self._beat, _BEAT),
                 partial(self._later, lane, self._look_back, _SLOW_THINGS, _REST),
                 partial(self._later, lane, self._find_oldest, _SLOW_THINGS, _LONG_REST),

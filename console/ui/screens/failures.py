@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import ClassVar
 
 from textual import on
@@ -41,6 +42,7 @@ _SORTS: tuple[SortField | None, ...] = (
     SortField.CREATED,
 )
 _A_MOMENT = 0.2
+_REST = 4
 _HINT = "what needs eyes;  condition:terminal  error~timeout  updated<2h  …"
 
 
@@ -58,6 +60,7 @@ class FailuresScreen(Place):
         self._count: tuple[int, bool] | None = None
         self._soon: Timer | None = None
         self._possible: tuple[bool, bool] | None = None
+        self._counted_at = self._counting_took = 0.0
 
     def compose_place(self) -> ComposeResult:
         yield FilterBar(_HINT)
@@ -112,7 +115,7 @@ class FailuresScreen(Place):
             self.start(partial(self._counted, self._generation, self.filter), "counts")
 
     async def _counted(self, generation: int, filter: Filter) -> None:
-        now = self.desk.clock.now()
+        now, began = self.desk.clock.now(), monotonic()
         meant = [
             (lane, asked) for lane in self.console_app.lanes if (asked := filter.for_backend(lane.name)) is not None
         ]
@@ -120,6 +123,8 @@ class FailuresScreen(Place):
             *(lane.ask(lambda backend, asked=asked: backend.counts(asked, now)) for lane, asked in meant),  # type: ignore[misc]
             return_exceptions=True,
         )
+        self._counted_at = monotonic()
+        self._counting_took = self._counted_at - began
         found: list[Count] = [
             count for answer in answers if not isinstance(answer, BaseException) for count in answer.values()
         ]
@@ -138,8 +143,10 @@ class FailuresScreen(Place):
         self._say()
 
     def read_again(self) -> None:
+        """Counting a large backend takes long; it is then done more rarely than the list is read."""
         self.table.reload()
-        self._recount()
+        if monotonic() - self._counted_at > _REST * self._counting_took:
+            self._recount()
 
     @on(FilterBar.Changed)
     def _filter_changed(self) -> None:
