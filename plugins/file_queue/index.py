@@ -228,9 +228,9 @@ class Index:
     def tasks(self, ids: Iterable[str]) -> dict[str, Task]:
         """Some tasks as their files are this moment."""
         with self._folders() as (queue, results):
-            names = {id for id in ids if "/" not in id and "\0" not in id}
+            names = dict.fromkeys(id for id in ids if "/" not in id and "\0" not in id)
             found = self._again(queue, results, names, self._generation)
-        return {id: entry.task for id, entry in found.items() if entry.task is not None}
+        return {id: task for id in names if id in found and (task := found[id].task) is not None}
 
     def _again(self, queue: Folder, results: Folder, ids: Iterable[str], generation: int) -> dict[str, _Entry]:
         """Tasks by their three names, and by listing the folder for those that have none of them.
