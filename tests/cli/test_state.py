@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import time
 from typing import Any
 
 import pexpect
+import psycopg
 import pytest
 
+from plugins.partition_store.schema import STATE_DDL
 from plugins.partition_store.sink import Partition
-from tests.cli.partitions import Pipeline, day
+from tests.cli.partitions import RUN, Pipeline, day
 from tests.cli.place import Place, environment, failed
 from tests.plugins.partition_store.stores import tree_hash
+from tests.plugins.postgres_analyses.server import database
 
 REFUSED, USAGE = 3, 2
 
@@ -257,3 +262,27 @@ def test_which_store_is_meant(place: Place) -> None:
     assert (done.code, "several backends keep partitions: parts, more" in done.err) == (USAGE, True)
     assert place.run("state", "inspect", "--backend", "more").code == 0
     assert pipeline.sql("SELECT name FROM sqlite_master WHERE name LIKE 'retriage%'") == []
+
+
+def test_on_postgresql_from_failure_to_success_with_our_validator(place: Place) -> None:
+    pipeline = Pipeline(place)
+    key = pipeline.put(Partition("ads", "c1", "spend", day(1)))
+    with database(STATE_DDL) as url, psycopg.connect(url, autocommit=True) as server:
+        insert = f"INSERT INTO partition_state VALUES ({', '.join(['%s'] * 11)})"
+        server.execute(insert, pipeline.sql("SELECT * FROM partition_state")[0])
+        place.sections["parts"] = place.sections["parts"].replace(f"sqlite:///{pipeline.path}", url).replace(
+            "validator: true", "validator: true, handler: 'plugins.partition_store.engine:accept'"
+        )
+        raw = tree_hash(pipeline.raw)
+        done = place.run("state", "retry", "--customer-id", "c1", "--reason", "source is fixed", "--confirm", "1")
+        assert done.code == 0, done.err
+        running = place.spawn("run", "parts")
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and server.execute("SELECT status FROM partition_state").fetchone() != ("success",):
+            time.sleep(0.05)
+        running.send_signal(signal.SIGTERM)
+        _, err = running.communicate(timeout=60)
+        assert (running.returncode, "success: run" in err) == (0, True), err
+        assert server.execute("SELECT attempt_count, current_run_id FROM partition_state").fetchone() == (2, RUN)
+        assert json.loads(place.run("state", "inspect", "--key", key).out)["condition"] == "done"
+        assert tree_hash(pipeline.raw) == raw
