@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from pathlib import Path
 
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Button
 
@@ -189,3 +190,21 @@ async def test_quitting_in_the_middle_stops_after_the_chunk_and_the_next_start_o
     async with opened(with_trail(laid, tmp_path)) as pilot:
         await until(pilot, lambda: "1 overrides were not finished" in screen_text(pilot))
         assert console(pilot).runs.latest is None
+
+
+async def test_what_is_typed_after_tab_goes_into_the_next_field(tmp_path: Path) -> None:
+    """However fast it is typed: a number meant for the confirmation must not land in the ticket."""
+    async with opened(with_trail(small_world(tmp_path, 300), tmp_path)) as pilot:
+        await failures(pilot)
+        await filtered(pilot, "condition:terminal error~timeout backend:analysis-queue")
+        await until(pilot, lambda: items(pilot).item is not None)
+        await pilot.press("A", "r")
+        screen = await planned(pilot)
+        screen.query_one("#reason").focus()
+        await until(pilot, lambda: screen.query_one("#reason").has_focus)
+        for key, character in [("w", "w"), ("tab", None), ("t", "t"), ("tab", None), ("7", "7")]:
+            pilot.app.post_message(events.Key(key, character))  # all at once, nothing waits in between
+        values = {"reason": "w", "ticket": "t", "count": "7"}
+        await until(
+            pilot, lambda: all(screen.query_one(f"#{name}").value == value for name, value in values.items())  # type: ignore[attr-defined]
+        )
