@@ -177,6 +177,7 @@ class House:
     def open_console(self, config: str | None = None, *, guided: bool = False) -> int:
         """The first frame needs a glance at the config only: it is read, and drivers are loaded, behind it."""
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            self._settings(config or self._args.config)  # without one, that is what to tell
             raise UsageFault("the console needs a terminal", fix="`retriage list` works without one.")
         gc.disable()  # until the console has begun: it turns it on again
         from pathlib import Path
