@@ -86,7 +86,8 @@ class BackendCard(Widget, can_focus=True):
             return self._cut(safe.shown(_words(health.fault), "$error"), self.size.width)
         if not health.counts:
             return Content.from_markup("[$muted]counting…[/]")
-        counted = [(condition, count) for condition in NEEDS_EYES if (count := health.counts.get(condition)) is not None]
+        known = ((condition, health.counts.get(condition)) for condition in NEEDS_EYES)
+        counted = [(condition, count) for condition, count in known if count is not None]
         whole = self._counted([pair for pair in counted if pair[1].value or pair[0] is not Condition.UNKNOWN])
         if whole.cell_length <= self.size.width:
             return whole
