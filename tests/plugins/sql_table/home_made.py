@@ -104,7 +104,7 @@ def add_sync(queue: Queue, sample: Sample, n: int) -> tuple[str, ...]:
     tenant = text(sample.id) or ""
     result = None if sample.error is None else as_json({"message": text(sample.error), "code": ""})
     queue.insert(
-        "sync.runs", tenant=tenant, **{"run no": n}, state=state, tries=number(sample.attempts),
+        "sync.runs", tenant=tenant, **{"run no": n}, state=state, tries=number(sample.attempts, 2**30),
         due_at=None if due is None else int(due.timestamp()), result=result,
         started=None if began is None else int(began.timestamp()),
     )
