@@ -195,7 +195,7 @@ def _backends(add: Adder) -> None:
     mapping = add("map", "look at a database and propose how to attach it", "map.propose",
                   "map postgresql://oncall@db/app\nmap jobs\n"
                   "map sqlite:////srv/jobs.db --table jobs --output jobs.yaml",
-                  "it recognises the presets of sql_table, and otherwise guesses a mapping, each guess with its\nreason. "
+                  "it recognises the presets of sql_table, and otherwise guesses a mapping, each with its reason.\n"
                   "a password comes from PGPASSFILE or a configured backend, never from the command line.")
     mapping.add_argument("place", metavar="URL|BACKEND", help="a database, or a configured backend whose url is taken")
     mapping.add_argument("--table", metavar="NAME", help="the table to map; default: what looks most like a queue")

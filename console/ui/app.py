@@ -201,7 +201,8 @@ class Console(Opening):
         stopped = [o for o in await off_loop(lambda: book.overrides(50)) if not o.state.over and not o.owner]
         if unresolved or stopped:
             count = len({intent.op_id for intent in unresolved} | {o.op_id for o in stopped})
-            self.say(f"{count} overrides were not finished: 4 shows them, x resumes one", severity="warning")
+            what = "1 override was" if count == 1 else f"{count} overrides were"
+            self.say(f"{what} not finished: 4 shows what there is, x resumes one", severity="warning")
 
     # -- actions -----------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from console.core import faults
 from console.core.audit import Record, Verification
 
 
@@ -46,4 +47,11 @@ def _refusal(record: Record) -> Refusal:
     who = body.get("who")
     login = str(who.get("login", "")) if isinstance(who, Mapping) else str(who or "")
     why, detail, reason = (str(body.get(name, "")) for name in ("why", "detail", "reason"))
-    return Refusal(record.at, record.seq, why, detail, reason, login)
+    return Refusal(record.at, record.seq, _sentence(why), detail, reason, login)
+
+
+def _sentence(kind: str) -> str:
+    """A fault's own words for the name it is recorded by; a name this version does not know stays as it is."""
+    fault = getattr(faults, kind, None)
+    known = isinstance(fault, type) and issubclass(fault, faults.Fault)
+    return (fault.__doc__ or kind).removeprefix("Refused: ") if known else kind

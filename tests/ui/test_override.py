@@ -188,7 +188,7 @@ async def test_quitting_in_the_middle_stops_after_the_chunk_and_the_next_start_o
     assert stopped.state == "stopped"
     assert stopped.counts == {"changed": 5}
     async with opened(with_trail(laid, tmp_path)) as pilot:
-        await until(pilot, lambda: "1 overrides were not finished" in screen_text(pilot))
+        await until(pilot, lambda: "1 override was not finished" in screen_text(pilot))
         assert console(pilot).runs.latest is None
 
 
