@@ -262,6 +262,8 @@ class Index:
         read_at = time.time_ns()
         if sum(named.state is not None and not named.token for _, named, _ in files) > 1:
             files = tuple(file for file in files if _still(queue, file))
+        if not files:
+            return None
         try:
             told = NO_RESULT if result is None else _result(results, id)
             return _Entry(files, result, read_at, self._task(queue, id, files, told, read_at))

@@ -192,3 +192,17 @@ def test_unchanged_orders_are_kept_and_nothing_moves_under_a_cursor(tmp_path: Pa
     folders.write_task(base, "newer", created_at=NOON.isoformat())
     second = backend.page(PageRequest(ALL, NOON, after=first.next, limit=4))
     assert [item.key.id for item in (*first.items, *second.items)] == [f"t{n}" for n in range(8)]
+
+
+def test_a_task_listed_under_two_names_that_both_moved_on_is_looked_for_again(tmp_path: Path) -> None:
+    """A folder that is listed while a task goes from name to name may show two of them, and neither is there now."""
+    base = folders.make(tmp_path)
+    for suffix in ("task", "running"):
+        folders.write_task(base, "a", "PENDING", suffix=suffix)
+    index = folders.open_queue(base)._index
+    with Folder(base / "queue") as queue, Folder(base / "results") as results:
+        listed = index._listed(queue, index._generation)["a"]
+        for path in (base / "queue").iterdir():
+            path.unlink()
+        assert len(listed) == 2
+        assert index._read(queue, results, "a", listed, None) is None
