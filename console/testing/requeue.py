@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterator, Mapping
 
 from console.core.backend import (
     Action,
-    Authority,
     Budget,
     Change,
-    Draft,
     Flag,
     Image,
     Order,
@@ -30,93 +27,16 @@ from console.core.backend import (
 from console.core.faults import BackendFault, ReadOnlyRefused
 from console.core.item import Condition, ItemKey
 from console.core.ports import Never
-from console.core.query import NATURAL, Filter, Sort
+from console.core.query import NATURAL, Filter
 from console.testing.clock import Flag as Raised
-from console.testing.harness import ALL, ContractBroken, Harness, Store, World, require
+from console.testing.desk import WHO, Desk, in_units, name_of, unit_of
+from console.testing.harness import ALL, ContractBroken, Harness, require
 
-WHO = Authority("ops", "because", "T-1", "o1")
 _HOSTILE = (
     ("no such",), (), ("a", "b"), ("\udcff",), ("",), ("x" * 5000,), ("\0",), ("1; DROP TABLE",),
     ("9" * 40,), ("../x",), ("a/b/../c",),
 )
 """Parts of keys that lead to nothing."""
-
-
-class Desk(World):
-    """A world whose backend hands items back, with one order to give."""
-
-    def __init__(self, make: Callable[[], Harness], largest: bool) -> None:
-        super().__init__(make, rounds=2)
-        backend, store = self.backend, self.harness.store
-        require(isinstance(backend, Requeues), f"{backend.plugin} cannot hand items back: it is not a Requeues")
-        require(store is not None, "the harness has no store")
-        assert isinstance(backend, Requeues)
-        assert store is not None
-        self.requeues: Requeues = backend
-        self.store: Store = store
-        self.abilities = backend.abilities
-        least, *_, most = sorted((*self.abilities.budgets, *self.abilities.budgets), key=list(Budget).index)
-        self.order = Order(budget=most, flags=self.abilities.flags) if largest else Order(budget=least)
-
-    def drafts(
-        self, wanted: Sequence[ItemKey] | Filter = ALL, order: Order | None = None, sort: Sort = NATURAL
-    ) -> list[Draft]:
-        batches = self.requeues.drafts(wanted, sort, order or self.order, self.now, Never())
-        return [draft for batch in batches for draft in batch]
-
-    def changes(self, drafts: Sequence[Draft] | None = None) -> list[Change]:
-        """What would be written, as core makes it of drafts: one change for the open items of each unit."""
-        asked = self.drafts() if drafts is None else drafts
-        found = []
-        for _, unit in groupby((draft for draft in asked if draft.blocked is None), key=_unit):
-            same = list(unit)
-            keys = tuple(ItemKey.known(self.backend.name, draft.key) for draft in same)
-            found.append(self.complete(Change(same[0].unit, keys, _image(same[0]), ())))
-        require(bool(found), "no item of any status can be handed back: the rows of this harness prove nothing")
-        return found
-
-    def complete(self, change: Change, order: Order | None = None) -> Change:
-        return change._replace(after=self.requeues.after(change, order or self.order, self.now, self.now))
-
-    def swap(self, changes: Sequence[Change], order: Order | None = None) -> list[Outcome]:
-        outcomes = list(self.requeues.swap(changes, order or self.order, WHO))
-        require(len(outcomes) == len(changes), f"{len(changes)} changes have {len(outcomes)} outcomes")
-        return outcomes
-
-    def swap_all(self, changes: Sequence[Change]) -> None:
-        for change, outcome in zip(changes, self.swap(changes), strict=True):
-            require(outcome.kind is OutcomeKind.CHANGED, f"{_name(change)} is as planned, but {outcome}")
-
-    def images(self, changes: Sequence[Change]) -> list[Image | None]:
-        images = list(self.requeues.images(changes))
-        require(len(images) == len(changes), f"{len(changes)} changes have {len(images)} images")
-        return images
-
-    def changed_since(self, before: Mapping[ItemKey, object]) -> set[ItemKey]:
-        now = self.store.rows()
-        require(now.keys() == before.keys(), "no row comes or goes by a requeue:", now.keys() ^ before.keys())
-        return {key for key, row in now.items() if row != before[key]}
-
-
-def _unit(draft: Draft) -> str:
-    return draft.unit or draft.key
-
-
-def _image(draft: Draft) -> Image:
-    return tuple(json.loads(draft.before))
-
-
-def _name(change: Change) -> str:
-    return str(change.keys[0])
-
-
-def _in_units(drafts: Sequence[Draft], order: Sequence[str]) -> list[str]:
-    """Keys in this order, those of a unit together where its first one is."""
-    unit_of = {draft.key: _unit(draft) for draft in drafts}
-    units: dict[str, list[str]] = {}
-    for key in order:
-        units.setdefault(unit_of.get(key, key), []).append(key)
-    return [key for keys in units.values() for key in keys]
 
 
 # --- drafts -----------------------------------------------------------------------------------------------
@@ -128,7 +48,7 @@ def _drafts_cover_the_selection(desk: Desk) -> None:
         for sort in desk.orders():
             listed = [str(item.key) for item in desk.listed(filter, sort)]
             drafts = desk.drafts(filter, sort=sort)
-            found, expected = [draft.key for draft in drafts], _in_units(drafts, listed)
+            found, expected = [draft.key for draft in drafts], in_units(drafts, listed)
             where = next((f"{a} for {b}" for a, b in zip(found, expected, strict=False) if a != b), "the end")
             about = f"drafts of {str(filter)!r} by {str(sort) or 'its own order'!r}"
             require(found == expected, f"{about}: {len(found)} for {len(expected)} listed, the first odd one: {where}")
@@ -146,7 +66,7 @@ def _drafts_cover_the_keys(desk: Desk) -> None:
     drafts = desk.drafts([*nothing[:5], *chosen, *nothing[5:]])
     found = [draft.key for draft in drafts]
     require(sorted(found) == sorted(map(str, chosen)), "drafts of keys:", set(found) ^ set(map(str, chosen)))
-    require(_in_units(drafts, found) == found, "items of one unit come together")
+    require(in_units(drafts, found) == found, "items of one unit come together")
     require(not desk.drafts(nothing) and not desk.drafts([]), "keys of nothing give nothing")
     for draft in drafts:
         item = shown[draft.key]
@@ -199,13 +119,13 @@ def _images_come_back(desk: Desk) -> None:
     """A before-image is what images() shows, also after a journey through text; an after-image is pure."""
     changes, seen = desk.changes(), desk.harness.fingerprint()
     for change, image in zip(changes, desk.images(changes), strict=True):
-        require(image == change.before, f"{_name(change)}: drafted as {change.before}, images() says {image}")
-        require(change.after != change.before, f"{_name(change)}: a change to what it is already")
+        require(image == change.before, f"{name_of(change)}: drafted as {change.before}, images() says {image}")
+        require(change.after != change.before, f"{name_of(change)}: a change to what it is already")
         text = image_text(change.after)
-        require(tuple(json.loads(text)) == change.after, f"{_name(change)}: after-image {text} reads back differently")
+        require(tuple(json.loads(text)) == change.after, f"{name_of(change)}: after-image {text} reads back otherwise")
     for change in reversed(changes):
         again = desk.complete(change._replace(after=()))
-        require(again == change, f"{_name(change)}: after() is not pure: {again.after}, then {change.after}")
+        require(again == change, f"{name_of(change)}: after() is not pure: {again.after}, then {change.after}")
     require(desk.harness.fingerprint() == seen, "images() and after() leave no trace in the store")
 
 
@@ -219,7 +139,7 @@ def _swap_is_exact(desk: Desk) -> None:
     desk.swap_all(chosen)
     require(desk.images(chosen) == [change.after for change in chosen], "what was written is the after-image")
     units = {change.unit or str(change.keys[0]) for change in chosen}
-    may = {ItemKey.parse(draft.key) for draft in drafts if _unit(draft) in units}
+    may = {ItemKey.parse(draft.key) for draft in drafts if unit_of(draft) in units}
     must = {key for change in chosen for key in change.keys}
     changed = desk.changed_since(before)
     require(changed <= may, f"rows that were not asked for have changed: {sorted(map(str, changed - may))[:3]}")
@@ -250,17 +170,18 @@ def _changed_rows_conflict(desk: Desk) -> None:
     for change in gone:
         desk.store.remove(change.keys[-1])
     before = desk.store.rows()
-    outcomes = dict(zip(map(_name, changes), desk.swap(changes), strict=True))
+    outcomes = dict(zip(map(name_of, changes), desk.swap(changes), strict=True))
     changed = desk.changed_since(before)
     for change in changes:
-        kind, detail = outcomes[_name(change)]
+        kind, detail = outcomes[name_of(change)]
         left = change in touched or change in gone
-        require(kind is (OutcomeKind.CONFLICTED if left else OutcomeKind.CHANGED), f"{_name(change)}: {kind} {detail}")
-        require(not left or bool(detail), f"{_name(change)} is conflicted without a reason")
-        require(not left or changed.isdisjoint(change.keys), f"{_name(change)} is conflicted and was written")
+        expected = OutcomeKind.CONFLICTED if left else OutcomeKind.CHANGED
+        require(kind is expected, f"{name_of(change)}: {kind} {detail}")
+        require(not left or bool(detail), f"{name_of(change)} is conflicted without a reason")
+        require(not left or changed.isdisjoint(change.keys), f"{name_of(change)} is conflicted and was written")
     require(all(image is None for image in desk.images(gone)), "images() of what is gone are None")
     for change, image in zip(touched, desk.images(touched), strict=True):
-        require(image not in (None, change.after), f"{_name(change)} was changed by its system, images() says {image}")
+        require(image not in (None, change.after), f"{name_of(change)} was changed by its system, shown as {image}")
 
 
 def _twice_is_once(desk: Desk) -> None:
@@ -272,7 +193,7 @@ def _twice_is_once(desk: Desk) -> None:
     desk.swap_all(rest)
     before = desk.store.rows()
     for change, outcome in zip(changes, desk.swap(changes), strict=True):
-        require(outcome.kind is OutcomeKind.CONFLICTED, f"{_name(change)} a second time: {outcome}")
+        require(outcome.kind is OutcomeKind.CONFLICTED, f"{name_of(change)} a second time: {outcome}")
     require(not desk.changed_since(before), "a second time nothing is written")
 
 
@@ -292,7 +213,7 @@ def _undo_is_as_it_says(desk: Desk) -> None:
         desk.now = desk.clock.tick()
         backwards = [desk.complete(change, order) for change in backwards]
     for change, outcome in zip(backwards, desk.swap(backwards, order), strict=True):
-        require(outcome.kind is OutcomeKind.CHANGED, f"undo of {_name(change)}: {outcome}")
+        require(outcome.kind is OutcomeKind.CHANGED, f"undo of {name_of(change)}: {outcome}")
     if kind is UndoKind.EXACT:
         require(desk.images(changes) == [change.before for change in changes], "an exact undo restores every image")
         kept = sorted(map(str, desk.changed_since(before)))
@@ -365,7 +286,7 @@ def _threads_share(desk: Desk) -> None:
         random.Random(number).shuffle(mine)
         for part in _parts(mine, 7):
             outcomes = _patiently(lambda part=part: desk.swap(part))  # type: ignore[misc]
-            won[number] += [_name(c) for c, o in zip(part, outcomes, strict=True) if o.kind is OutcomeKind.CHANGED]
+            won[number] += [name_of(c) for c, o in zip(part, outcomes, strict=True) if o.kind is OutcomeKind.CHANGED]
 
     def read() -> None:
         for _ in range(5):
@@ -388,7 +309,7 @@ def _threads_share(desk: Desk) -> None:
     wins = [name for names in won for name in names]
     require(len(wins) == len(set(wins)), "several threads have changed the same unit")
     changed = desk.changed_since(before)
-    written = {_name(change) for change in changes if not changed.isdisjoint(change.keys)}
+    written = {name_of(change) for change in changes if not changed.isdisjoint(change.keys)}
     require(written == set(wins), "what threads are told and what is stored differ:", sorted(written ^ set(wins))[:3])
 
 
