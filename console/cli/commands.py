@@ -7,6 +7,7 @@ function takes the parsed arguments and the `Doors` that `__main__` opens, and r
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,16 +30,20 @@ on a terminal it asks; elsewhere --confirm must name the number of items that wo
 SIGTERM, SIGINT and SIGHUP end it after the chunk it is writing; `overrides resume` goes on."""
 
 
-def declare(commands: Any, shared: Parser) -> None:
-    """Every command, in the order of the help."""
+def declare(commands: Any, shared: Parser, words: Collection[str] = ()) -> None:
+    """Every command, in the order of the help; or only the families of those that are among these words."""
+    families: dict[Callable[[Adder], None], tuple[str, ...]] = {
+        _console: ("demo", "tour"),
+        _items: ("list", "groups", "upcoming", "show"),
+        _writes: ("plan", "apply", "requeue"),
+        _partitions: ("state",),
+        _records: ("overrides", "trail"),
+        _backends: ("check", "plugins", "map", "run"),
+        _tools: ("completion",),
+    }
     add = Adder(commands, shared)
-    _console(add)
-    _items(add)
-    _writes(add)
-    _partitions(add)
-    _records(add)
-    _backends(add)
-    _tools(add)
+    for family in [family for family, names in families.items() if set(names) & set(words)] or families:
+        family(add)
 
 
 class Adder:

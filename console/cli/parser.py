@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from console.cli.commands import declare
@@ -61,10 +62,14 @@ def parse(arguments: Sequence[str], version: str) -> argparse.Namespace:
             joined[-1] += f"={word}"
         else:
             joined.append(word)
-    return build_parser(version).parse_args(joined)
+    if "-h" not in joined and "--help" not in joined:
+        with suppress(UsageFault):
+            return build_parser(version, joined).parse_args(joined)
+    return build_parser(version).parse_args(joined)  # knows every command, to list or to suggest
 
 
-def build_parser(version: str) -> Parser:
+def build_parser(version: str, words: Collection[str] = ()) -> Parser:
+    """The whole command line, or only what these words may need of it, which is quicker."""
     parser = Parser(prog="retriage", description=ABOUT, epilog=EXAMPLES)
     parser.add_argument("--version", action="version", version=f"retriage {version}")
     _add_global_options(parser, config=None, read_only=False)
@@ -75,7 +80,7 @@ def build_parser(version: str) -> Parser:
     # The global options may also follow the command; there they must not reset what came before it.
     shared = Parser(add_help=False)
     _add_global_options(shared, config=argparse.SUPPRESS, read_only=argparse.SUPPRESS)
-    declare(commands, shared)
+    declare(commands, shared, words)
     return parser
 
 
