@@ -11,6 +11,8 @@ import pexpect
 import pyte
 
 ROOT = Path(__file__).parents[2]
+_ESCAPE_STANDS_ALONE = 0.4
+"""Seconds after which the next key is no longer taken for one with alt held."""
 _NOT_INHERITED = ("COLUMNS", "LINES", "NO_COLOR", "RETRIAGE_CONFIG")
 
 
@@ -66,6 +68,8 @@ class Terminal:
 
     def press(self, keys: str) -> None:
         self.child.send(keys)
+        if keys.endswith("\x1b"):
+            time.sleep(_ESCAPE_STANDS_ALONE)
 
     def timed(self, key: str) -> float:
         """Seconds from a key to the first bytes of what it changes."""
