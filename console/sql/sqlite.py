@@ -31,6 +31,7 @@ from console.sql.readonly import allow_reading_only
 from console.sql.statement import Prepared
 from console.sql.times import IsoText
 
+_CACHE_KIB = 32_768
 _STEPS_BETWEEN_LOOKS = 20_000
 """How many virtual machine steps SQLite takes before it asks whether the deadline has passed."""
 
@@ -165,7 +166,11 @@ class SqliteDatabase:
         return connection
 
     def _open_writing(self) -> sqlite3.Connection:
-        return self._connect("mode=rw")
+        """A chunk is prepared in a table in memory, and its pages stay in the cache until it is written."""
+        connection = self._connect("mode=rw")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        return connection
 
     def _reading_mode(self) -> str:
         """In audit mode a quiet WAL database is opened immutable: `mode=ro` would leave -wal and -shm behind."""
