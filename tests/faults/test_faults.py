@@ -55,7 +55,7 @@ def test_the_driver_can_fail_a_naive_writer_is_caught(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ON_POSTGRES)
 def test_connections_cut_in_mid_chunk(kind: str) -> None:
-    found = campaign("--system", kind, "--items", "200", "--kills", "2", "--cut")
+    found = campaign("--system", kind, "--items", "1500", "--kills", "2", "--cut")
     assert found["ok"], found
     assert found["kills"] >= 2, found
     assert not found["indeterminate"], "nobody else worked on them, so re-reading tells"
