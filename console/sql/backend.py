@@ -53,6 +53,11 @@ class SqlBackend(ABC):
             self._attached = Reader(self.name, self._database, self._layout(), self.policy)
         return self._attached
 
+    @property
+    def reader(self) -> Reader:
+        """What reads the tables, for a plugin's own engine and checks."""
+        return self._reader
+
     def now(self) -> datetime:
         return self._database.now()
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from textual.binding import Binding
 from textual.keys import REPLACED_KEYS, Keys
 
 from console.core.faults import ConfigFault
+from console.core.text import closest
 
 EVERYWHERE = "app"
 
@@ -231,8 +231,8 @@ def checked_keymap(keymap: Mapping[str, str]) -> dict[str, str]:
     for id, keys in keymap.items():
         where = f"console.keymap.{id}"
         if id not in ids:
-            close = get_close_matches(id, ids, n=1)
-            fix = f"Did you mean {close[0]}?" if close else f"Actions are {', '.join(ids)}."
+            close = closest(id, ids)
+            fix = f"Did you mean {close}?" if close else f"Actions are {', '.join(ids)}."
             raise ConfigFault("there is no such action", where=where, fix=fix)
         checked[id] = ",".join(_key(key.strip(), where) for key in keys.split(","))
     _require_distinct(checked)

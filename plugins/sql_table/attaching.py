@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
 
 from console.core.faults import BackendFault, WrongSchema
+from console.core.text import closest
 from console.sql.layout import Expression, Predicate
 from console.sql.sqlite import SqliteDatabase
 from plugins.sql_table.fragments import fragment
@@ -203,5 +203,5 @@ def _matched(main: Any, other: Any, join: Join) -> Any:
 
 
 def _meant(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    close = get_close_matches(name, list(known), n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(known)}."
+    close = closest(name, known)
+    return f"Did you mean {close!r}?" if close else f"It has {', '.join(known)}."

