@@ -175,7 +175,7 @@ def test_the_book_refuses_every_write(world: World) -> None:
     override = book.overrides()[0]
     plan = book.plan(override.plan_id)
     writes: list[Callable[[], object]] = [
-        lambda: book.add_rows("p1", []),
+        lambda: book.add_blocks("p1", []),
         lambda: book.seal(plan),
         lambda: book.discard(plan.id),
         lambda: book.begin("o1", plan, confirm(plan), "me", NOON),

@@ -17,7 +17,8 @@ from console.core.faults import UsageFault
 from console.core.item import ItemKey
 from console.core.operations import Operations
 from console.core.override import Override, OverrideState
-from console.core.plan import FIRST_BLOCKED, Confirmation, Marked, Matching, Plan, PlanRow, Selection
+from console.core.packing import FIRST_BLOCKED, PlanRow
+from console.core.plan import Confirmation, Marked, Matching, Plan, Selection
 from console.core.query import Filter, Sort
 from console.core.release import parse_release
 from console.core.text import instant

@@ -16,7 +16,8 @@ from console.core.faults import BackendFault
 from console.core.item import ItemKey
 from console.core.limits import Limits
 from console.core.override import NOT_APPLIED, ItemOutcome, OverrideState, Progress, Request
-from console.core.plan import Plan, PlanRow, Share
+from console.core.packing import PlanRow
+from console.core.plan import Plan, Share
 from console.core.ports import Book, Clock, Stop
 from console.core.release import Canary, Now
 from console.core.settling import Unit, handed_back, settle, units_of

@@ -39,8 +39,9 @@ from console.core.faults import (
 )
 from console.core.limits import Limits
 from console.core.override import NOT_APPLIED, Intent, Override, OverrideState, Progress, Request
+from console.core.packing import FIRST_BLOCKED
 from console.core.person import Whence, Who
-from console.core.plan import FIRST_BLOCKED, Confirmation, Plan, PlanHash, Selection, Share
+from console.core.plan import Confirmation, Plan, PlanHash, Selection, Share
 from console.core.ports import Book, Clock, Never, Stop
 from console.core.proposing import Proposal, Proposer, new_plan_id
 from console.core.release import Now, Release
@@ -179,8 +180,8 @@ class Operations:
     def _require_unaltered(self, plan: Plan) -> None:
         hash = PlanHash()
         for first, last in ((0, plan.changes - 1), (FIRST_BLOCKED, -1)):
-            for rows in self.book.rows(plan.id, first, last):
-                hash.add(rows)
+            for block in self.book.blocks(plan.id, first, last):
+                hash.add(block)
         if hash.seal(plan) != plan.hash:
             raise PlanAltered(f"plan {plan.id}", fix="Propose again; do not apply it. Run `retriage trail verify`.")
 

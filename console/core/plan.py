@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from console.core.backend import Order
 from console.core.item import ItemKey
+from console.core.packing import Block
 from console.core.person import Whence, Who
 from console.core.query import NATURAL, Filter, Sort
 from console.core.release import Release
 
 PLAN_LIFETIME = timedelta(minutes=15)
-FIRST_BLOCKED = -1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +44,6 @@ class Matching:
 
 
 Selection = Marked | Matching
-
-
-class PlanRow(NamedTuple):
-    """One line of a plan as it is stored and hashed.
-
-    What would change is numbered from 0 without gaps, so that an item's place in the release is its
-    ordinal; what is blocked is numbered from FIRST_BLOCKED on, below zero, and never touched.
-    """
-
-    ordinal: int
-    key: str
-    unit: str
-    before: str
-    blocked: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +140,10 @@ class PlanHash:
         self._changes = hashlib.sha256()
         self._blocked = hashlib.sha256()
 
-    def add(self, rows: Sequence[PlanRow]) -> None:
-        changes = "".join(
-            [f"{n}\x1f{key}\x1f{unit}\x1f{before}\n" for n, key, unit, before, why in rows if why is None]
-        )
-        blocked = "".join(
-            [f"{n}\x1f{key}\x1f{unit}\x1f{before}\x1f{why}\n" for n, key, unit, before, why in rows if why]
-        )
-        self._changes.update(changes.encode("utf-8", "surrogatepass"))
-        self._blocked.update(blocked.encode("utf-8", "surrogatepass"))
+    def add(self, block: Block) -> None:
+        part = self._blocked if block.first < 0 else self._changes
+        part.update(f"{block.first} {block.items} {len(block.body)}\n".encode())
+        part.update(block.body)
 
     def seal(self, plan: Plan) -> str:
         whole = hashlib.sha256(self._changes.digest() + self._blocked.digest())

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 if TYPE_CHECKING:
     from console.core.audit import Record, Verification
     from console.core.override import Intent, ItemOutcome, Override, OverrideState, Request
-    from console.core.plan import Confirmation, Plan, PlanRow
+    from console.core.packing import Block, PlanRow
+    from console.core.plan import Confirmation, Plan
 
 
 class Clock(Protocol):
@@ -44,7 +45,7 @@ class Book(Protocol):
 
     # Plans: working data, kept while an override may need it.
 
-    def add_rows(self, plan_id: str, rows: Sequence[PlanRow]) -> None:
+    def add_blocks(self, plan_id: str, blocks: Sequence[Block]) -> None:
         """Rows of a plan that is being proposed."""
 
     def seal(self, plan: Plan) -> None:
@@ -55,6 +56,9 @@ class Book(Protocol):
 
     def plan(self, plan_id: str) -> Plan:
         """`NoSuchPlan` when there is none. A unique prefix of the id is enough."""
+
+    def blocks(self, plan_id: str, first: int, last: int) -> Iterator[Block]:
+        """As they are stored: every block with a row that has one of these ordinals, in order."""
 
     def rows(self, plan_id: str, first: int, last: int) -> Iterator[Sequence[PlanRow]]:
         """The rows with these ordinals, both included, in order, streamed in batches."""

@@ -9,20 +9,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
-from operator import itemgetter
 
 from console.core.backend import Backend, Draft, Order, PageRequest, Requeues
 from console.core.faults import BackendFault, NotNarrowed, TooMany, TrailUnavailable, Unreachable, UsageFault
 from console.core.item import ItemKey
 from console.core.listing import page_of
+from console.core.packing import BLOCK_ITEMS, FIRST_BLOCKED, Block, pack
 from console.core.plan import (
-    FIRST_BLOCKED,
     PLAN_LIFETIME,
     Marked,
     Matching,
     Plan,
     PlanHash,
-    PlanRow,
     Selection,
     Share,
 )
@@ -31,16 +29,13 @@ from console.core.query import NATURAL, Field
 from console.core.release import Release
 
 _KEYS = 500
-_new = tuple.__new__
-_KIND = itemgetter(3, 4, 6)
-"""A draft's condition, signature and warning."""
 _REASONS_KEPT = 200
 """Reasons, causes and warnings are counted by text; past this many different ones they are only `others`."""
 
 
 @dataclass(slots=True)
 class Proposal:
-    """A plan while it grows: numbered, hashed, stored and counted row by row."""
+    """A plan while it grows: numbered, hashed, stored and counted batch by batch."""
 
     book: Book | None
     plan_id: str
@@ -58,24 +53,34 @@ class Proposal:
         return self.changes + self.refused
 
     def add(self, drafts: Sequence[Draft]) -> None:
-        free = [draft for draft in drafts if draft[5] is None]
-        rows: list[PlanRow] = [
-            _new(PlanRow, (n, key, unit, before, None)) for n, (key, unit, before, *_) in enumerate(free, self.changes)
-        ]
-        self.changes += len(free)
-        for draft in drafts if len(free) < len(drafts) else ():
-            if draft.blocked is not None:
-                rows.append(PlanRow(FIRST_BLOCKED + self.refused, draft.key, draft.unit, draft.before, draft.blocked))
-                self.refused += 1
-                _count(self.blocked, draft.blocked)
-        for (condition, signature, warning), times in Counter(map(_KIND, free)).items():
+        for start in range(0, len(drafts), BLOCK_ITEMS):
+            self._add(drafts[start : start + BLOCK_ITEMS])
+
+    def _add(self, drafts: Sequence[Draft]) -> None:
+        """Column by column: a plan may have a million of them."""
+        blocks: list[Block] = []
+        if free := [draft for draft in drafts if draft[5] is None]:
+            keys, units, befores, conditions, signatures, _, warnings = zip(*free, strict=True)
+            blocks.append(pack(self.changes, keys, units, befores))
+            self.changes += len(free)
+            self._count(Counter(zip(conditions, signatures, warnings, strict=True)))
+        if len(free) < len(drafts):
+            rows = [(d.key, d.unit, d.before, d.blocked) for d in drafts if d.blocked is not None]
+            blocks.append(pack(FIRST_BLOCKED + self.refused, *zip(*rows, strict=True)))
+            self.refused += len(rows)
+            for reason, times in Counter(row[3] for row in rows).items():
+                _count(self.blocked, reason, times)
+        for block in blocks:
+            self.hash.add(block)
+        if self.book is not None and blocks:
+            self.book.add_blocks(self.plan_id, blocks)
+
+    def _count(self, kinds: Counter[tuple[str, str | None, str | None]]) -> None:
+        for (condition, signature, warning), times in kinds.items():
             self.by_condition[condition] += times
             _count(self.by_signature, signature or "no error text", times)
             if warning is not None:
                 _count(self.warnings, warning, times)
-        self.hash.add(rows)
-        if self.book is not None:
-            self.book.add_rows(self.plan_id, rows)
 
     def seal(
         self,

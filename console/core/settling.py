@@ -14,7 +14,8 @@ from typing import Any
 from console.core.backend import Abilities, Action, Change, Image, OutcomeKind, Requeues, UndoKind
 from console.core.item import ItemKey
 from console.core.override import NOT_APPLIED, Intent, ItemOutcome
-from console.core.plan import Plan, PlanRow, Share
+from console.core.packing import PlanRow
+from console.core.plan import Plan, Share
 from console.core.ports import Book
 from console.core.release import Canary, Now
 

@@ -5,37 +5,37 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import starmap
 from typing import Any
 
 from console.core.backend import Action, Budget, Flag, Order
 from console.core.faults import NoSuchPlan, PlanAltered, PlanStale
-from console.core.plan import Plan, PlanRow, Share
+from console.core.packing import Block, PlanRow, unpack
+from console.core.plan import Plan, Share
 from console.core.ports import Clock
 from console.core.release import Canary, Now, Over, Rate, Release
 from console.trail.record import moment, stamp
 from console.trail.storage import Row, Storage, Writing, select
-from console.trail.texts import original, storable
 
 BATCH = 5_000
 KEPT_AFTER_EXPIRY = timedelta(hours=1)
 UNFINISHED_KEPT = timedelta(days=1)
 """How long rows of a plan that was never sealed are kept: whoever proposes it may still be at it."""
 
-_PURGED_AT_ONCE = 20_000
-_PURGED_PER_SEAL = 100_000
+_PURGED_AT_ONCE, _PURGED_PER_SEAL = 8, 40
+"""Blocks of rows."""
 
 _OPEN, _SEALED, _DOOMED = 0, 1, 2
 """The stages of a plan: rows are being added; complete; being purged."""
 
-_COLUMNS = ("plan", "ordinal", "key", "unit", "before", "blocked")
 _BY_PREFIX = """SELECT id, body, release, hash FROM plan
     WHERE stage = ? AND substr(id, 1, ?) = ? ORDER BY length(id), id LIMIT 2"""
-_ROWS = """SELECT ordinal, key, unit, before, blocked FROM plan_item
-    WHERE plan = ? AND ordinal >= ? AND ordinal <= ? ORDER BY ordinal LIMIT ?"""
+_HOLDING = "SELECT first, items FROM plan_block WHERE plan = ? AND first <= ? ORDER BY first DESC LIMIT 1"
+_BLOCK = """SELECT first, items, body FROM plan_block
+    WHERE plan = ? AND first >= ? AND first <= ? ORDER BY first LIMIT 1"""
+_ADD = "INSERT INTO plan_block (plan, first, items, body) VALUES (?, ?, ?, ?)"
 _SEAL = "UPDATE plan SET stage = ?, created = ?, expires = ?, body = ?, release = ?, hash = ? WHERE id = ?"
-_PURGE = """DELETE FROM plan_item WHERE plan = ? AND ordinal IN
-    (SELECT ordinal FROM plan_item WHERE plan = ? ORDER BY ordinal LIMIT ?)"""
+_PURGE = """DELETE FROM plan_block WHERE plan = ? AND first IN
+    (SELECT first FROM plan_block WHERE plan = ? ORDER BY first LIMIT ?)"""
 _DOOM = """UPDATE plan SET stage = 2 WHERE begun IS NULL
     AND ((stage = 1 AND expires < ?) OR (stage = 0 AND created < ?))"""
 
@@ -46,13 +46,13 @@ class Plans:
     _storage: Storage
     _clock: Clock
 
-    def add_rows(self, plan_id: str, rows: Sequence[PlanRow]) -> None:
+    def add_blocks(self, plan_id: str, blocks: Sequence[Block]) -> None:
         """Not yet durable; `seal` makes it so, and what was never sealed is purged one day."""
-        bound = storable([(plan_id, *row) for row in rows], 2, 3, 4, 5)
 
         def work(writing: Writing) -> None:
             _open(writing, plan_id, self._clock.now())
-            writing.bulk("plan_item", _COLUMNS, bound)
+            for block in blocks:
+                writing.run(_ADD, (plan_id, *block))
 
         self._storage.write(work, lasting=False)
 
@@ -102,13 +102,19 @@ class Plans:
         return _unpacked(found)
 
     def rows(self, plan_id: str, first: int, last: int) -> Iterator[Sequence[PlanRow]]:
-        while first <= last:
-            rows = select(self._storage, _ROWS, (plan_id, first, last, BATCH))
-            if rows:
-                yield list(starmap(PlanRow, original(rows, 1, 2, 3, 4)))
-            if len(rows) < BATCH:
-                return
-            first = rows[-1][0] + 1
+        for block in self.blocks(plan_id, first, last):
+            if rows := unpack(block)[max(first - block.first, 0) : last - block.first + 1]:
+                yield rows
+
+    def blocks(self, plan_id: str, first: int, last: int) -> Iterator[Block]:
+        for start, items in select(self._storage, _HOLDING, (plan_id, first)):
+            first = start if first < start + items else first
+        while found := select(self._storage, _BLOCK, (plan_id, first, last)):
+            block = Block(*found[0])
+            if not isinstance(block.body, bytes):
+                raise PlanAltered(f"plan {plan_id}")
+            yield block
+            first = block.first + 1
 
 
 def only(rows: Sequence[Row], wanted: str) -> Row | None:

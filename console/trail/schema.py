@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-VERSION = 1
+VERSION = 2
 SCHEMA = "retriage_trail"
 """Where the tables are in PostgreSQL, apart from a team's own."""
 
@@ -57,11 +57,10 @@ plan = _table(
     key=("id",),
 )
 
-plan_item = _table(
-    "plan_item",
-    _text("plan"), _number("ordinal"), _text("key"), _text("unit"), _text("before"),
-    _text("blocked", nullable=True),
-    key=("plan", "ordinal"),
+plan_block = _table(
+    "plan_block",
+    _text("plan"), _number("first"), _number("items"), sa.Column("body", sa.LargeBinary, nullable=False),
+    key=("plan", "first"), clustered=False,
 )
 
 override_state = _table(

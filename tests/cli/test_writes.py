@@ -169,7 +169,7 @@ def test_an_altered_plan_is_not_applied(place: Place, queue: Path) -> None:
     place.console = f'  trail: "sqlite:///{place.folder}/trail.db"\n'
     plan = planned(place.run("plan", "--key", "q/a"))
     with sqlite3.connect(place.folder / "trail.db") as connection:
-        connection.execute("UPDATE plan_item SET key = 'q/b'")
+        connection.execute("UPDATE plan_block SET body = CAST(replace(CAST(body AS TEXT), 'q/a', 'q/b') AS BLOB)")
     connection.close()
     done = place.run("apply", plan["id"], "--reason", "r", "--confirm", "1")
     assert done.code == BROKEN

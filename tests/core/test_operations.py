@@ -235,17 +235,27 @@ def test_nothing_selected_is_refused(world: World) -> None:
         console.carry_out(plan.id, confirm(plan))
 
 
+def in_block(old: str, new: str, where: str = "first >= 0") -> str:
+    """SQL that replaces a piece of the packed rows."""
+    return f"UPDATE plan_block SET body = CAST(replace(CAST(body AS TEXT), {old}, {new}) AS BLOB) WHERE {where}"
+
+
 @pytest.mark.parametrize(
     "alter",
     [
-        "UPDATE plan_item SET before = replace(before, '4', '3') WHERE ordinal = 1",
-        "UPDATE plan_item SET key = 'queue/other' WHERE ordinal = 1",
-        "UPDATE plan_item SET unit = '77' WHERE ordinal = 1",
-        "UPDATE plan_item SET blocked = 'no' WHERE ordinal = 1",
-        "UPDATE plan_item SET blocked = NULL WHERE ordinal < 0",
-        "UPDATE plan_item SET blocked = '' WHERE ordinal < 0",
-        "DELETE FROM plan_item WHERE ordinal = 2",
-        "DELETE FROM plan_item WHERE ordinal < 0",
+        in_block("'FAILED\",4'", "'FAILED\",3'"),
+        in_block("'queue/t000001'", "'queue/t000009'"),
+        in_block("char(31) || '1' || char(31)", "char(31) || '77' || char(31)"),
+        in_block("char(10)", "char(10) || char(10)"),
+        in_block("'is done'", "''", "first < 0"),
+        in_block("char(31) || 'is done'", "''", "first < 0"),
+        "UPDATE plan_block SET body = CAST(body AS TEXT)",
+        "UPDATE plan_block SET body = x'ff'",
+        "UPDATE plan_block SET items = items - 1 WHERE first = 0",
+        "UPDATE plan_block SET items = 0 WHERE first = 0",
+        "UPDATE plan_block SET first = 1 WHERE first = 0",
+        "DELETE FROM plan_block WHERE first = 0",
+        "DELETE FROM plan_block WHERE first < 0",
         "UPDATE plan SET body = replace(body, 'keep', 'fresh')",
         "UPDATE plan SET body = replace(body, '\"expires_at\": \"2026', '\"expires_at\": \"2027')",
         "UPDATE plan SET release = '[\"over\", 1000000]'",

@@ -207,7 +207,7 @@ def test_a_plan_altered_since_is_neither_resumed_nor_settled_nor_undone(world: W
     _, override = crashed(world, "after_write", 900)
     world.queue.put("innocent")
     world.queue.forget()
-    world.trail_run("UPDATE plan_item SET key = 'queue/innocent' WHERE ordinal = 899")
+    world.trail_run("UPDATE plan_block SET body = CAST(replace(CAST(body AS TEXT), 'queue/t000899', 'queue/innocent') AS BLOB)")
     console = world.console()
     with pytest.raises(PlanAltered):
         console.resume(override.op_id, WHO, WHENCE)
@@ -337,7 +337,7 @@ def test_an_undo_that_is_stopped_while_proposing_stores_nothing(world: World) ->
     with pytest.raises(UsageFault, match="stopped"):
         console.undo(override.op_id, StopFlag(after_looks=1))
     with sqlite3.connect(world.trail) as trail:
-        assert trail.execute("SELECT count(DISTINCT plan) FROM plan_item").fetchone() == (1,)
+        assert trail.execute("SELECT count(DISTINCT plan) FROM plan_block").fetchone() == (1,)
 
 
 def test_undo_after_a_crash_and_a_second_try_knows_which_write_was_the_one(world: World) -> None:

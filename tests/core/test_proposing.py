@@ -253,7 +253,7 @@ def test_more_than_max_items_is_refused_with_the_count_and_stores_nothing(world:
     with pytest.raises(TooMany, match="12 items are selected, at most 10"):
         console.propose(marked(*(f"queue/{id}" for id in world.queue.ids())), KEEP)
     with closing(sqlite3.connect(world.trail)) as trail:
-        assert trail.execute("SELECT count(*) FROM plan_item").fetchone() == (0,)
+        assert trail.execute("SELECT count(*) FROM plan_block").fetchone() == (0,)
     assert console.propose(matching("condition:terminal", limit=10), KEEP).changes == 10
 
 

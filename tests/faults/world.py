@@ -21,7 +21,8 @@ from console.core.item import ItemKey
 from console.core.limits import Limits
 from console.core.operations import Operations
 from console.core.override import NOT_APPLIED, Override
-from console.core.plan import Confirmation, Marked, Matching, Plan, PlanRow, Whence, Who
+from console.core.packing import PlanRow
+from console.core.plan import Confirmation, Marked, Matching, Plan, Whence, Who
 from console.core.policy import PolicyOverride
 from console.core.ports import Clock
 from console.core.query import Filter

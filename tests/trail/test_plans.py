@@ -6,11 +6,10 @@ from datetime import timedelta
 import pytest
 
 from console.core.faults import NoSuchPlan, PlanAltered, PlanStale
-from console.core.plan import PlanRow
+from console.core.packing import FIRST_BLOCKED, PlanRow
 from console.core.release import Canary, Now, Over, Rate, Release
-from console.trail.plans import BATCH
 from console.trail.store import TrailBook
-from tests.trail.world import START, YES, FrozenClock, begun, make_plan, plan_rows, sealed
+from tests.trail.world import START, YES, FrozenClock, begun, make_plan, packed, plan_rows, sealed
 
 
 def count(book: TrailBook, table: str) -> int:
@@ -25,25 +24,29 @@ def test_a_plan_comes_back_as_it_was(book: TrailBook, release: Release) -> None:
 
 
 def test_rows_are_streamed_in_order_and_only_those_asked_for(book: TrailBook) -> None:
-    rows = plan_rows(BATCH * 2, blocked=3)
+    rows = plan_rows(10, blocked=3)
     plan = make_plan(rows)
-    book.add_rows(plan.id, rows[: BATCH // 2])
-    book.add_rows(plan.id, rows[BATCH // 2 :])
+    book.add_blocks(plan.id, packed(*rows[:4]))
+    book.add_blocks(plan.id, packed(*rows[4:]))
     book.seal(plan)
-    batches = list(book.rows(plan.id, 0, BATCH * 2 - 1))
-    assert [len(batch) for batch in batches] == [BATCH, BATCH]
-    assert [row for batch in batches for row in batch] == rows[: BATCH * 2]
-    assert [row.ordinal for batch in book.rows(plan.id, 7, 9) for row in batch] == [7, 8, 9]
-    assert [row.ordinal for batch in book.rows(plan.id, -3, -1) for row in batch] == [-3, -2, -1]
+    assert [[row.ordinal for row in batch] for batch in book.rows(plan.id, 0, 9)] == [[0, 1, 2, 3], [4, 5, 6, 7, 8, 9]]
+    assert [row for batch in book.rows(plan.id, 0, 9) for row in batch] == rows[:10]
+    assert [[row.ordinal for row in batch] for batch in book.rows(plan.id, 2, 4)] == [[2, 3], [4]]
+    assert [[row.ordinal for row in batch] for batch in book.rows(plan.id, 5, 8)] == [[5, 6, 7, 8]]
+    assert [row for batch in book.rows(plan.id, FIRST_BLOCKED, -1) for row in batch] == rows[10:]
+    assert [row for batch in book.rows(plan.id, FIRST_BLOCKED + 1, -1) for row in batch] == rows[11:]
     assert list(book.rows(plan.id, 10**6, 10**7)) == []
 
 
 def test_hostile_texts_in_rows_survive(book: TrailBook) -> None:
-    rows = [PlanRow(0, "queue/%00", "a\x00b\udcff\x1a", '["\\u0000"]', None), PlanRow(-1, "queue/é", "\x1a", "[]", "why\nnot")]
+    rows = [
+        PlanRow(0, "queue/%00", "a\x00b\udcff\x1a", '["\\u0000"]', None),
+        PlanRow(FIRST_BLOCKED, "queue/é", "\x1a\ud83d", "[]", "why\nnot\x1f"),
+    ]
     plan = make_plan(rows)
-    book.add_rows(plan.id, rows)
+    book.add_blocks(plan.id, packed(*rows))
     book.seal(plan)
-    assert [row for batch in book.rows(plan.id, -1, 0) for row in batch] == rows[::-1]
+    assert [row for batch in book.rows(plan.id, FIRST_BLOCKED, 0) for row in batch] == rows[::-1]
 
 
 def test_a_unique_prefix_is_enough(book: TrailBook) -> None:
@@ -59,7 +62,7 @@ def test_a_unique_prefix_is_enough(book: TrailBook) -> None:
 
 
 def test_a_plan_that_is_not_sealed_does_not_exist_yet(book: TrailBook) -> None:
-    book.add_rows("p1", plan_rows(3))
+    book.add_blocks("p1", packed(*plan_rows(3)))
     with pytest.raises(NoSuchPlan):
         book.plan("p1")
 
@@ -67,7 +70,7 @@ def test_a_plan_that_is_not_sealed_does_not_exist_yet(book: TrailBook) -> None:
 def test_a_sealed_plan_takes_no_more_rows(book: TrailBook) -> None:
     plan = sealed(book)
     with pytest.raises(PlanAltered):
-        book.add_rows(plan.id, [PlanRow(99, "queue/x", "x", "[]", None)])
+        book.add_blocks(plan.id, packed(PlanRow(99, "queue/x", "x", "[]", None)))
     with pytest.raises(PlanAltered):
         book.seal(plan)
     assert [row.ordinal for batch in book.rows(plan.id, 0, 99) for row in batch] == list(range(6))
@@ -75,19 +78,20 @@ def test_a_sealed_plan_takes_no_more_rows(book: TrailBook) -> None:
 
 def test_discarding_forgets_rows_and_plan_but_never_an_applied_one(book: TrailBook) -> None:
     book.discard("never-heard-of")
-    book.add_rows("p1", plan_rows(30_000))
+    for n in range(30):
+        book.add_blocks("p1", packed(PlanRow(n, "queue/x", "x", "[]", None)))
     book.discard("p1")
-    assert (count(book, "plan"), count(book, "plan_item")) == (0, 0)
+    assert (count(book, "plan"), count(book, "plan_block")) == (0, 0)
     plan, _ = begun(book)
     with pytest.raises(PlanStale):
         book.discard(plan.id)
-    assert count(book, "plan_item") == 6
+    assert count(book, "plan_block") == 1
 
 
 def test_expired_plans_are_purged_and_applied_ones_kept(book: TrailBook, clock: FrozenClock) -> None:
     applied, _ = begun(book)
     unapplied = sealed(book)
-    book.add_rows("left-behind", plan_rows(4))
+    book.add_blocks("left-behind", packed(*plan_rows(4)))
     clock.moment = START + timedelta(minutes=30)
     sealed(book)
     assert book.plan(unapplied.id) == unapplied
@@ -97,7 +101,7 @@ def test_expired_plans_are_purged_and_applied_ones_kept(book: TrailBook, clock: 
         book.plan(unapplied.id)
     assert book.plan(applied.id) == applied
     assert book.plan(newest.id) == newest
-    assert count(book, "plan_item") == 12
+    assert count(book, "plan_block") == 2
 
 
 def test_a_plan_is_begun_once_and_only_as_it_was_stored(book: TrailBook) -> None:

@@ -125,7 +125,7 @@ def test_read_only_creates_nothing_and_changes_nothing(url: str) -> None:
     with book_at(url, read_only=True) as book:
         assert book.override("op1").counts == {"changed": 6}
         with pytest.raises(TrailUnavailable, match="read-only"):
-            book._storage.read(lambda reading: reading.all("DELETE FROM plan_item RETURNING 1"), [])
+            book._storage.read(lambda reading: reading.all("DELETE FROM plan_block RETURNING 1"), [])
 
 
 def test_an_unreachable_server_is_told_without_its_password() -> None:

@@ -11,14 +11,14 @@ import pytest
 
 from console.core.faults import ReadOnlyRefused, TrailUnavailable
 from console.core.override import OverrideState, Request
-from console.core.plan import PlanRow
+from console.core.packing import pack
 from console.trail.store import TrailBook
 from tests.trail.world import START, YES, book_at, carried, chunk, make_plan, plan_rows, results
 
 LATER = START + timedelta(minutes=5)
 
 WRITES: dict[str, Callable[[TrailBook], object]] = {
-    "add_rows": lambda book: book.add_rows("p1", [PlanRow(0, "queue/a", "a", "[]", None)]),
+    "add_blocks": lambda book: book.add_blocks("p1", [pack(0, ["queue/a"], ["a"], ["[]"])]),
     "seal": lambda book: book.seal(make_plan(plan_rows(1))),
     "begin": lambda book: book.begin("op9", make_plan(plan_rows(1)), YES, "me", START),
     "intend": lambda book: book.intend("op1", "me", chunk(0, 1), START),
@@ -102,6 +102,6 @@ def test_the_connection_itself_cannot_write(sqlite_url: str) -> None:
     with book_at(sqlite_url) as book:
         carried(book)
     with book_at(sqlite_url, read_only=True) as book:
-        for statement in ("DELETE FROM plan_item", "PRAGMA journal_mode = DELETE", "ATTACH 'x.db' AS x", "VACUUM INTO 'x.db'"):
+        for statement in ("DELETE FROM plan_block", "PRAGMA journal_mode = DELETE", "ATTACH 'x.db' AS x", "VACUUM INTO 'x.db'"):
             with pytest.raises(TrailUnavailable, match="authoriz"):
                 book._storage.read(lambda reading, statement=statement: reading.all(statement), [])

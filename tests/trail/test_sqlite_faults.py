@@ -13,6 +13,7 @@ import pytest
 
 from console.core.faults import TrailBroken, TrailUnavailable
 from console.core.override import OverrideState
+from console.trail.schema import VERSION
 from console.trail.store import TrailBook
 from tests.trail.processes import output, python, with_little_room
 from tests.trail.world import START, YES, begun, book_at, carried, chunk, results, sealed
@@ -32,7 +33,7 @@ def every_write_fails(book: TrailBook, owner: str, words: str, fault: type[Excep
         lambda: book.beat("op1", owner, START),
         lambda: book.mark("op1", OverrideState.STOPPED, "", START),
         lambda: book.refuse({}, START),
-        lambda: book.add_rows("p", []),
+        lambda: book.add_blocks("p", []),
         lambda: book.take_over("op1", "x", START, YES),
     ):
         with pytest.raises(fault, match=words):
@@ -157,11 +158,11 @@ def test_tables_of_a_newer_version_are_refused(sqlite_url: str) -> None:
         book.refuse({}, START)
         path = file_of(book)
     raw = sqlite3.connect(path, isolation_level=None)
-    raw.execute("UPDATE trail_schema SET version = 2")
+    raw.execute("UPDATE trail_schema SET version = version + 1")
     raw.close()
     with book_at(sqlite_url) as book:
         for use in (lambda: book.refuse({}, START), book.overrides):
-            with pytest.raises(TrailUnavailable, match="version 2"):
+            with pytest.raises(TrailUnavailable, match=f"version {VERSION + 1}"):
                 use()
 
 

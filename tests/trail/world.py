@@ -11,7 +11,8 @@ from typing import Any
 
 from console.core.backend import Action, Flag, Order
 from console.core.override import ItemOutcome
-from console.core.plan import Confirmation, Plan, PlanHash, PlanRow, Share, Whence, Who
+from console.core.packing import FIRST_BLOCKED, Block, PlanRow, pack
+from console.core.plan import Confirmation, Plan, PlanHash, Share, Whence, Who
 from console.core.release import Over, Release
 from console.trail.owner import owner_token
 from console.trail.store import TrailBook, open_book
@@ -50,7 +51,14 @@ def book_at(url: str, clock: Any = None, *, read_only: bool = False, anchor: str
 
 def plan_rows(changes: int, blocked: int = 0, backend: str = "queue") -> list[PlanRow]:
     rows = [PlanRow(n, f"{backend}/{n:06d}", f"{n:06d}", f'["FAILED",{n}]', None) for n in range(changes)]
-    return rows + [PlanRow(-n, f"{backend}/b{n}", f"b{n}", "[]", "is running") for n in range(1, blocked + 1)]
+    refused = range(FIRST_BLOCKED, FIRST_BLOCKED + blocked)
+    return rows + [PlanRow(n, f"{backend}/b{n}", f"b{n}", "[]", "is running") for n in refused]
+
+
+def packed(*rows: PlanRow) -> list[Block]:
+    """What changes in one block, what is blocked in another."""
+    parts = [[row for row in rows if row.blocked is None], [row for row in rows if row.blocked is not None]]
+    return [pack(part[0].ordinal, *zip(*([v for v in row[1:] if v is not None] for row in part), strict=True)) for part in parts if part]
 
 
 def make_plan(
@@ -69,14 +77,15 @@ def make_plan(
         {"terminal": changes}, {"7f3a": changes}, {"is running": 1}, {"late": 2},
     )
     digest = PlanHash()
-    digest.add(rows)
+    for block in packed(*rows):
+        digest.add(block)
     return replace(plan, hash=digest.seal(plan))
 
 
 def sealed(book: TrailBook, changes: int = 6, **options: Any) -> Plan:
     rows = plan_rows(changes)
     plan = make_plan(rows, **options)
-    book.add_rows(plan.id, rows)
+    book.add_blocks(plan.id, packed(*rows))
     book.seal(plan)
     return plan
 

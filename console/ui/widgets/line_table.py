@@ -107,6 +107,11 @@ class LineTable(ScrollView, can_focus=True):
     # Drawing.
 
     @property
+    def allow_vertical_scroll(self) -> bool:
+        """Also before its scrollbar is laid out: a key may come between the first rows and that."""
+        return not self._check_disabled()
+
+    @property
     def rows_shown(self) -> int:
         return max(self.scrollable_content_region.height - 1, 1)
 
