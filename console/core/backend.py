@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import compress
 from json.encoder import encode_basestring_ascii
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, overload, runtime_checkable
 
 from console.core.item import Condition, Detail, Item, ItemKey
 from console.core.policy import RetryPolicy
@@ -216,12 +217,26 @@ def image_text(image: Sequence[Any]) -> str:
     return f"[{','.join(parts)}]"
 
 
-def image_texts(images: Sequence[Sequence[Any]]) -> list[str]:
-    """Many flat images, each as `image_text` writes it, in one go."""
-    texts = json.dumps(images, separators=(",", ":"))[2:-2].split("],[")
-    if len(texts) != len(images):  # there are none, or some text has the separator in it
-        return [image_text(image) for image in images]
-    return [f"[{text}]" for text in texts]
+def image_texts(columns: Sequence[Sequence[Any]]) -> list[str]:
+    """Many flat images, given column by column, each as `image_text` writes it."""
+    pieces = list(map(_piece, columns))
+    rows = zip(*columns, strict=True)
+    if None in pieces:
+        return [image_text(row) for row in rows]
+    whole = f"[{','.join(map(str, pieces))}]"
+    return [whole % row for row in rows]
+
+
+def _piece(column: Sequence[Any]) -> str | None:
+    """How to write all values of a column, where that is the same for all."""
+    kinds = set(map(type, column))
+    if kinds == {int}:
+        return "%d"
+    if kinds == {str}:
+        text = "".join(column)
+        if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+            return '"%s"'
+    return None
 
 
 class Draft(NamedTuple):
@@ -235,6 +250,50 @@ class Draft(NamedTuple):
     signature: str | None = None
     blocked: str | None = None
     warning: str | None = None
+
+
+Said = tuple[str, str | None, str | None, str | None]
+"""What is said of an item beside where and how it is: condition, signature, blocked, warning."""
+
+
+class Drafts(Sequence[Draft]):
+    """Many drafts, column by column: where a queue is large this takes a third of the time of a list of them."""
+
+    __slots__ = ("befores", "keys", "said", "units")
+
+    def __init__(
+        self, keys: Sequence[str], units: Sequence[str], befores: Sequence[str], said: Sequence[Said]
+    ) -> None:
+        self.keys = keys
+        self.units = units
+        self.befores = befores
+        self.said = said
+
+    @classmethod
+    def of(cls, drafts: Sequence[Draft]) -> Drafts:
+        if isinstance(drafts, Drafts):
+            return drafts
+        keys, units, befores, *said = zip(*drafts, strict=True) if drafts else ((),) * len(Draft._fields)
+        return cls(keys, units, befores, list(zip(*said, strict=True)))
+
+    def only(self, wanted: Sequence[bool]) -> Drafts:
+        """Those for which it says so."""
+        return Drafts(*(list(compress(column, wanted)) for column in self._columns()))
+
+    def _columns(self) -> tuple[Sequence[Any], ...]:
+        return self.keys, self.units, self.befores, self.said
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, place: int) -> Draft: ...
+    @overload
+    def __getitem__(self, place: slice) -> Drafts: ...
+    def __getitem__(self, place: int | slice) -> Draft | Drafts:
+        if isinstance(place, slice):
+            return Drafts(*(column[place] for column in self._columns()))
+        return Draft(self.keys[place], self.units[place], self.befores[place], *self.said[place])
 
 
 class Change(NamedTuple):
@@ -290,7 +349,8 @@ class Requeues(Backend, Protocol):
         self, wanted: Sequence[ItemKey] | Filter, sort: Sort, order: Order, now: datetime, stop: Stop
     ) -> Iterator[Sequence[Draft]]:
         """Everything selected, blocked or not, each once: of a filter in sort order, of keys in any order. Items of
-        one unit come together, where the first of them is. A budget outside the abilities blocks them all."""
+        one unit come together, where the first of them is. A budget outside the abilities blocks them all. A batch
+        may be a list, or `Drafts` where there are many."""
 
     def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
         """The after-image of a change whose `after` is not yet known. Pure: `at` is the stored clock, no now()."""

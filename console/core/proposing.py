@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 
-from console.core.backend import Backend, Draft, Order, PageRequest, Requeues
+from console.core.backend import Backend, Draft, Drafts, Order, PageRequest, Requeues, Said
 from console.core.faults import BackendFault, NotNarrowed, TooMany, TrailUnavailable, Unreachable, UsageFault
 from console.core.item import ItemKey
 from console.core.listing import page_of
@@ -54,33 +54,38 @@ class Proposal:
 
     def add(self, drafts: Sequence[Draft]) -> None:
         for start in range(0, len(drafts), BLOCK_ITEMS):
-            self._add(drafts[start : start + BLOCK_ITEMS])
+            self._add(Drafts.of(drafts[start : start + BLOCK_ITEMS]))
 
-    def _add(self, drafts: Sequence[Draft]) -> None:
-        """Column by column: a plan may have a million of them."""
+    def _add(self, drafts: Drafts) -> None:
+        kinds = Counter(drafts.said)
         blocks: list[Block] = []
-        if free := [draft for draft in drafts if draft[5] is None]:
-            keys, units, befores, conditions, signatures, _, warnings = zip(*free, strict=True)
-            blocks.append(pack(self.changes, keys, units, befores))
-            self.changes += len(free)
-            self._count(Counter(zip(conditions, signatures, warnings, strict=True)))
-        if len(free) < len(drafts):
-            rows = [(d.key, d.unit, d.before, d.blocked) for d in drafts if d.blocked is not None]
-            blocks.append(pack(FIRST_BLOCKED + self.refused, *zip(*rows, strict=True)))
-            self.refused += len(rows)
-            for reason, times in Counter(row[3] for row in rows).items():
-                _count(self.blocked, reason, times)
+        if any(blocked is not None for _, _, blocked, _ in kinds):
+            free = [said[2] is None for said in drafts.said]
+            refused = drafts.only([not one for one in free])
+            drafts = drafts.only(free)
+            reasons = [str(said[2]) for said in refused.said]
+            first = FIRST_BLOCKED + self.refused
+            blocks.append(pack(first, refused.keys, refused.units, refused.befores, reasons))
+            self.refused += len(refused)
+        if drafts:
+            blocks.append(pack(self.changes, drafts.keys, drafts.units, drafts.befores))
+            self.changes += len(drafts)
+        for kind, times in kinds.items():
+            self._count(kind, times)
         for block in blocks:
             self.hash.add(block)
-        if self.book is not None and blocks:
+        if self.book is not None:
             self.book.add_blocks(self.plan_id, blocks)
 
-    def _count(self, kinds: Counter[tuple[str, str | None, str | None]]) -> None:
-        for (condition, signature, warning), times in kinds.items():
-            self.by_condition[condition] += times
-            _count(self.by_signature, signature or "no error text", times)
-            if warning is not None:
-                _count(self.warnings, warning, times)
+    def _count(self, kind: Said, times: int) -> None:
+        condition, signature, blocked, warning = kind
+        if blocked is not None:
+            _count(self.blocked, blocked, times)
+            return
+        self.by_condition[condition] += times
+        _count(self.by_signature, signature or "no error text", times)
+        if warning is not None:
+            _count(self.warnings, warning, times)
 
     def seal(
         self,

@@ -123,6 +123,7 @@ class Reader:
             return
         apart = is_one_range(self.layout, sort, segments)
         width = len(self.layout.segments[0].roles.row if columns is None else columns)
+        spots = self._spots(segments[0], columns) if apart else None
         cursor: Cursor | None = None
         while not stop.requested:
             shape = shape_of(sort, False, cursor)
@@ -131,19 +132,35 @@ class Reader:
             for part in parts:
                 if len(rows) < size:
                     given = given_for(cursor, size - len(rows))
-                    rows += self._database.read(self._walking(filter, columns, part), now, given)
+                    rows += self._database.read(self._walking(filter, columns, part, spots), now, given)
             if rows:
                 yield rows
             if len(rows) < size:
                 return
-            cursor = self._cursor(rows[-1], width)
+            last = rows[-1]
+            if spots is None:
+                cursor = self._cursor(last, width)
+            else:
+                cursor = Cursor(last[spots[0]], False, tuple(last[spot] for spot in spots[1:]))
 
-    def _walking(self, filter: Filter, columns: tuple[Expression, ...] | None, shape: Shape) -> Prepared:
+    def _spots(self, segment: Segment, columns: tuple[Expression, ...] | None) -> list[int] | None:
+        """Where the columns themselves have what a cursor is made of, so that it need not be read twice."""
+        wanted = [self.layout.natural(segment.roles), *segment.roles.tie]
+        places = {id(column): n for n, column in enumerate(columns or ())}
+        found = [places.get(id(column)) for column in wanted]
+        return [place for place in found if place is not None] if None not in found else None
+
+    def _walking(
+        self, filter: Filter, columns: tuple[Expression, ...] | None, shape: Shape, spots: list[int] | None
+    ) -> Prepared:
         def build(binds: Binds) -> Any:
             arms = self._arms(filter, binds)
             if columns is not None:
                 arms = [(replace(s, roles=replace(s.roles, row=columns)), where) for s, where in arms]
-            return PageBuilder(self.layout, shape, binds).statement(arms)
+            statement = PageBuilder(self.layout, shape, binds).statement(arms)
+            if spots is None:
+                return statement
+            return statement.with_only_columns(*list(statement.selected_columns)[: len(columns or ())])
 
         statement = self._prepared(("walk", filter, shape), build)
         assert statement is not None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict
 
-from console.core.backend import Authority, Change, Draft, Finding, Image, Order, Outcome, Severity
+from console.core.backend import Authority, Change, Draft, Finding, Image, Order, Outcome, Said, Severity
 from console.core.faults import NoSuchItem
 from console.core.item import Attempt, Detail, ItemKey
 from console.core.policy import FixedDelays, PolicyOverride, RetryPolicy, schedule_ahead
@@ -140,8 +140,9 @@ class SqliteQueue(SqlBackend):
             batches: Iterable[Sequence[Row]] = self._reader.walk(wanted, sort, columns, now, stop)
         else:
             batches = [list(self._reader.rows(wanted, now, columns))]
+        alike: dict[Row, Said] = {}
         for rows in batches:
-            yield self._requeue.drafts(rows, order, now)
+            yield self._requeue.drafts(rows, order, now, alike)
 
     def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
         return self._requeue.after(change, order, at, due)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any, cast
 
 import sqlalchemy as sa
 
@@ -13,14 +14,15 @@ from console.core.backend import (
     Action,
     Budget,
     Change,
-    Draft,
+    Drafts,
     Flag,
     Image,
     Order,
+    Said,
     UndoKind,
     image_texts,
 )
-from console.core.item import Condition, ItemKey
+from console.core.item import ItemKey
 from console.core.policy import RetryPolicy, judge
 from console.core.signature import signature_of
 from console.sql.database import Row
@@ -46,11 +48,9 @@ ABILITIES = Abilities(
 ASYNC_TARGET = Target("async_tasks", "task_id", ("status", "attempts", "next_run_at", "updated_at"))
 TASKS_TARGET = Target("tasks", "id", ("status", "attempts", "eta", "schedule", "updated_at"))
 
-_PLAIN_ID = re.compile(r"[A-Za-z0-9_.~-]*").fullmatch
 _ALIKE = 10_000
-"""So many different verdicts are remembered while one batch is drafted."""
-_Judged = tuple[Condition, str | None, str | None, str | None]
-_new = tuple.__new__
+"""About so many different verdicts are remembered while a plan is drafted."""
+_PLAIN_IDS = re.compile(r"[A-Za-z0-9_.~-]*").fullmatch
 
 
 class Requeue:
@@ -65,52 +65,67 @@ class Requeue:
         self._rows = rows
         self._last_at: tuple[datetime | None, str] = (None, "")
         self._is_async = isinstance(rows, AsyncTaskRows)
+        unread = rows.unjudged if policy.max_age is not None else (*rows.unjudged, rows.born)
+        self._needed = [n for n in range(rows.width) if n not in unread]
+        read = [*self._needed, *([] if self._is_async else [rows.width])]
+        self._place = len(read)
+        self._image = [read.index(n) for n in rows.image]
+        self._alike = [read.index(n) for n in rows.alike]
         self.target = ASYNC_TARGET if self._is_async else TASKS_TARGET
 
     def columns(self, verdict_row: tuple[Expression, ...], has_rowid: bool) -> tuple[Expression, ...]:
-        """What a draft needs: where the row is, everything a verdict is made of, and the rest of its image."""
+        """What a draft needs: what a verdict and an image are made of, and where the row is."""
         table = schema.ASYNC_TASKS if self._is_async else schema.TASKS
-        place = table.c.rowid if has_rowid else sa.null()
-        return (place, *verdict_row, table.c.updated_at if self._is_async else table.c.schedule)
+        rest = () if self._is_async else (table.c.schedule,)
+        return (*(verdict_row[n] for n in self._needed), *rest, table.c.rowid if has_rowid else sa.null())
 
-    def drafts(self, rows: Sequence[Row], order: Order, now: datetime) -> list[Draft]:
-        """One tight loop: a plan may take a million turns of it."""
-        end = 1 + self._rows.width
-        natives = [row[1:end] for row in rows]
-        judged = self._judged_alike(natives, order, now)
-        befores = _storable([self._rows.image_of(native, row[end]) for native, row in zip(natives, rows, strict=True)])
-        drafts = []
-        for row, before, (condition, signature, blocked, warning) in zip(rows, befores, judged, strict=True):
-            id = row[1]
-            key = self._key(id)
-            if before is None or type(id) is not str or not is_unicode(id):
-                drafts.append(Draft(key, "", "null", condition, None, STRANGE))
-                continue
-            unit = "" if row[0] is None else str(row[0])
-            drafts.append(_new(Draft, (key, unit, before, condition, signature, blocked, warning)))
-        return drafts
+    def drafts(self, rows: Sequence[Row], order: Order, now: datetime, alike: dict[Row, Said]) -> Drafts:
+        """Column by column: a plan may have a million of them. `alike` is what was said of earlier ones."""
+        if not rows:
+            return Drafts((), (), (), ())
+        columns = list(zip(*rows, strict=True))
+        keys, odd = self._keys(columns[0])
+        befores = _storable([columns[n] for n in self._image])
+        said = self._said_alike(rows, columns, order, now, alike)
+        places = columns[self._place]
+        units = list(map(str, places)) if None not in places else ["" if p is None else str(p) for p in places]
+        if None in befores:
+            odd.update(n for n, before in enumerate(befores) if before is None)
+        for n in odd:
+            units[n], befores[n], said[n] = "", "null", (said[n][0], None, STRANGE, None)
+        return Drafts(keys, units, cast("list[str]", befores), said)
 
-    def _key(self, id: object) -> str:
-        plain = type(id) is str and _PLAIN_ID(id)
-        return f"{self._backend}/{id}" if plain else str(ItemKey(self._backend, (text(id),)))
+    def _keys(self, ids: Sequence[Any]) -> tuple[list[str], set[int]]:
+        """Item keys, and the places of those a driver could not bind again."""
+        try:
+            plain = _PLAIN_IDS("".join(ids))
+        except TypeError:
+            plain = None
+        if plain:
+            start = f"{self._backend}/"
+            return [start + id for id in ids], set()
+        odd = {n for n, id in enumerate(ids) if type(id) is not str or not is_unicode(id)}
+        return [str(ItemKey(self._backend, (text(id),))) for id in ids], odd
 
-    def _judged_alike(self, natives: Sequence[Row], order: Order, now: datetime) -> list[_Judged]:
+    def _said_alike(
+        self, rows: Sequence[Row], columns: Sequence[Row], order: Order, now: datetime, alike: dict[Row, Said]
+    ) -> list[Said]:
         """What fails alike is judged once, unless its age counts."""
         if self._policy.max_age is not None:
-            return [self._judged(native, order, now) for native in natives]
-        kinds = list(map(self._rows.timeless, natives))
-        alike = {
-            kind: self._judged(native, order, now)
-            for kind, native in dict(zip(kinds, natives, strict=True)).items()
-            if kind is not None
-        }
-        return [
-            self._judged(native, order, now) if kind is None else alike[kind]
-            for kind, native in zip(kinds, natives, strict=True)
-        ]
+            return [self._said(row, order, now) for row in rows]
+        kinds = list(zip(*(columns[n] for n in self._alike), strict=True))
+        if len(alike) > _ALIKE:
+            alike.clear()
+        for kind, row in dict(zip(kinds, rows, strict=True)).items():
+            if kind[0] == "FAILED" and kind not in alike:
+                alike[kind] = self._said(row, order, now)
+        return [alike.get(kind) or self._said(row, order, now) for kind, row in zip(kinds, rows, strict=True)]
 
-    def _judged(self, verdict_row: Row, order: Order, now: datetime) -> _Judged:
-        facts = self._rows.facts(verdict_row)
+    def _said(self, row: Row, order: Order, now: datetime) -> Said:
+        whole: list[Any] = [None] * self._rows.width
+        for n, value in zip(self._needed, row, strict=False):
+            whole[n] = value
+        facts = self._rows.facts(tuple(whole))
         verdict = judge(facts, self._policy, now)
         blocked, warning = decide(facts, verdict, order, self._policy, now)
         return verdict.condition, signature_of(facts.error) if facts.error else None, blocked, warning
@@ -131,16 +146,16 @@ class Requeue:
         return self._last_at[1]
 
 
-def _storable(images: Sequence[Row]) -> list[str | None]:
+def _storable(columns: Sequence[Sequence[Any]]) -> list[str | None]:
     """Images as JSON; None where a value is something a plan cannot hold or a driver cannot bind again."""
     try:
-        texts = image_texts(images)
+        texts: list[str | None] = list(image_texts(columns))
     except TypeError:
-        return [_storable([image])[0] for image in images] if len(images) > 1 else [None]
-    return [
-        None if "\\udc" in text and not _is_unicode(image) else text
-        for text, image in zip(texts, images, strict=True)
-    ]
+        rows = list(zip(*columns, strict=True))
+        return [_storable([(value,) for value in row])[0] for row in rows] if len(rows) > 1 else [None]
+    for n, image in enumerate(zip(*columns, strict=True)) if "\\udc" in "".join(map(str, texts)) else ():
+        texts[n] = texts[n] if _is_unicode(image) else None
+    return texts
 
 
 def _is_unicode(image: Row) -> bool:

@@ -35,6 +35,12 @@ class AsyncTaskRows:
     """Rows of `async_tasks`."""
 
     width = 8
+    born, unjudged = 6, (1,)
+    """The column an age is counted from, and those no verdict is made of."""
+    alike = (2, 3, 5)
+    """What the verdict on a failed task depends on, its status first."""
+    image = (2, 3, 4, 7)
+    """status, attempts, next_run_at, updated_at."""
 
     def __init__(self, backend: str, policy: RetryPolicy, time: IsoText) -> None:
         self._backend = backend
@@ -57,14 +63,6 @@ class AsyncTaskRows:
             reclaimed=True,
             ignored="next_run_at is not a time" if due is None and phase is Phase.READY else None,
         )
-
-    def timeless(self, row: Row) -> Row | None:
-        """What the verdict on a failed task depends on; None where it also depends on the clock."""
-        return (row[3], row[5]) if row[2] == "FAILED" else None
-
-    def image_of(self, row: Row, updated_at: Any) -> Row:
-        """status, attempts, next_run_at, updated_at."""
-        return (row[2], row[3], row[4], updated_at)
 
     def read(self, row: Row, now: datetime) -> Item:
         id, type, status, attempts, next_run_at, error, created_at, updated_at = row
@@ -97,13 +95,10 @@ class AsyncTaskRows:
 class ContractTaskRows(contract.ContractTaskRows):
     """Rows of `tasks` joined with `results`."""
 
+    born, unjudged = 9, (1, 11)
+    alike = (2, 3, 4, 7, 8)
+    image = (2, 3, 5, contract.ContractTaskRows.width, 10)
+    """status, attempts, eta, schedule (which is read beside the row), updated_at."""
+
     def __init__(self, backend: str, policy: RetryPolicy, time: IsoText) -> None:
         super().__init__(backend, policy, time.decode)
-
-    def timeless(self, row: Row) -> Row | None:
-        """What the verdict on a failed task depends on; None where it also depends on the clock."""
-        return (row[3], row[4], row[7], row[8]) if row[2] == "FAILED" else None
-
-    def image_of(self, row: Row, schedule: Any) -> Row:
-        """status, attempts, eta, schedule, updated_at."""
-        return (row[2], row[3], row[5], schedule, row[10])
