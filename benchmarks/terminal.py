@@ -1,7 +1,8 @@
 """A program in a pty, watched from outside: what it wrote and when, what it showed, what it holds in memory.
 
 Everything is written down with its time and looked at afterwards, so that looking costs the program nothing.
-Byte code is cached, as it is for an installed program.
+Byte code is cached, as it is for an installed program. Whatever is waited for and does not come is an error that
+says what was awaited and what was there instead.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pyte
 
@@ -24,6 +26,15 @@ _QUIET = 0.04
 """It is idle when nothing has been written for so long."""
 _BURST = 0.012
 """One repaint comes without a longer gap; what follows later is a clock that ticks."""
+_IDLE_WITHIN = 10.0
+_REPAINT_WITHIN = 5.0
+
+
+class Sight(NamedTuple):
+    """Something a screen may show, and its name for whoever waited in vain."""
+
+    name: str
+    seen: Callable[[pyte.Screen], bool]
 
 
 class Terminal:
@@ -36,10 +47,12 @@ class Terminal:
         inherited = {name: value for name, value in os.environ.items() if name not in dropped}
         surroundings = {**inherited, "TERM": "xterm-256color", "COLORTERM": "truecolor", **(environment or {})}
         self.size = size
+        self.command = command
         self.writes: list[tuple[float, bytes]] = []
         self.screen = pyte.Screen(size[1], size[0])
         self._stream = pyte.ByteStream(self.screen)
         self._looked_at = 0
+        self._ended = False
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self.began = time.perf_counter()
@@ -64,7 +77,10 @@ class Terminal:
             return b""
         try:
             data = os.read(self._master, 1 << 18)
-        except OSError:  # it has ended
+        except OSError:
+            data = b""
+        if not data:
+            self._ended = True
             return b""
         self.writes.append((time.perf_counter(), data))
         return data
@@ -77,11 +93,15 @@ class Terminal:
 
     def press(self, key: bytes) -> tuple[float, int]:
         """Seconds from the key to the last byte of the repaint, and the bytes of it."""
+        end = time.perf_counter() + _IDLE_WITHIN
         while self.read(_QUIET):
-            pass
+            if time.perf_counter() > end:
+                raise self._in_vain(f"a pause of {_QUIET:g} s before the key {key!r}", _IDLE_WITHIN)
         began = time.perf_counter()
         os.write(self._master, key)
-        written, data = 0, self.read(5.0)
+        written, data = 0, self.read(_REPAINT_WITHIN)
+        if not data:
+            raise self._in_vain(f"a repaint after the key {key!r}", _REPAINT_WITHIN)
         while data:
             written += len(data)
             data = self.read(_BURST)
@@ -92,17 +112,31 @@ class Terminal:
 
     # -- looking back ------------------------------------------------------------------------------
 
-    def when(self, holds: Callable[[pyte.Screen], bool], within: float = 60.0) -> float:
-        """Seconds from the start until what is on the screen was so; reads on until it is."""
+    def when(self, sight: Sight, within: float = 60.0) -> float:
+        """Seconds from the start until this was on the screen; reads on until it is."""
         end = time.perf_counter() + within
         while time.perf_counter() < end:
             self.settle(_QUIET, 0.3)
-            for at, data in self.writes[self._looked_at :]:
-                self._looked_at += 1
+            for at, data in self._unseen():
                 self._stream.feed(data)
-                if holds(self.screen):
+                if sight.seen(self.screen):
                     return at - self.began
-        raise TimeoutError("\n".join(self.screen.display))
+            if self._ended:
+                break
+        raise self._in_vain(sight.name, within)
+
+    def _unseen(self) -> Iterator[tuple[float, bytes]]:
+        """Each write once, in order."""
+        while self._looked_at < len(self.writes):
+            self._looked_at += 1
+            yield self.writes[self._looked_at - 1]
+
+    def _in_vain(self, awaited: str, within: float) -> TimeoutError:
+        for _, data in self._unseen():
+            self._stream.feed(data)
+        how = f"it ended with {self.process.wait()}" if self._ended else f"waited {within:g} s"
+        shown = "\n".join(line.rstrip() for line in self.screen.display).strip() or "(nothing)"
+        return TimeoutError(f"{' '.join(self.command)}: awaited {awaited}, {how}; the screen shows:\n{shown}")
 
     def memory(self) -> float:
         """Megabytes of its own, without what it shares with others."""
@@ -111,11 +145,13 @@ class Terminal:
         return (int(fields["Private_Dirty:"]) + int(fields["Private_Clean:"])) / 1024
 
 
-def painted(screen: pyte.Screen) -> bool:
-    """Every cell has been given a colour: the first frame is there."""
+def _painted(screen: pyte.Screen) -> bool:
     across = (0, screen.columns // 2, screen.columns - 1)
     return all(screen.buffer[y][x].bg != "default" for y in range(screen.lines) for x in across)
 
 
-def says(text: str) -> Callable[[pyte.Screen], bool]:
-    return lambda screen: any(text in line for line in screen.display)
+PAINTED = Sight("a first frame: a colour in every cell", _painted)
+
+
+def says(text: str) -> Sight:
+    return Sight(f"the words {text!r}", lambda screen: any(text in line for line in screen.display))
