@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     _bear_any_text()
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # a config holds secrets: no package beside ours may listen in
     try:
         code = _run(arguments)
         sys.stdout and sys.stdout.flush()

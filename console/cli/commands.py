@@ -30,7 +30,7 @@ on a terminal it asks; elsewhere --confirm must name the number of items that wo
 SIGTERM, SIGINT and SIGHUP end it after the chunk it is writing; `overrides resume` goes on."""
 
 
-def declare(commands: Any, shared: Parser, words: Collection[str] = ()) -> None:
+def declare(commands: Any, shared: Parser, words: Collection[str] | None = None) -> None:
     """Every command, in the order of the help; or only the families of those that are among these words."""
     families: dict[Callable[[Adder], None], tuple[str, ...]] = {
         _console: ("demo", "tour"),
@@ -42,8 +42,9 @@ def declare(commands: Any, shared: Parser, words: Collection[str] = ()) -> None:
         _tools: ("completion",),
     }
     add = Adder(commands, shared)
-    for family in [family for family, names in families.items() if set(names) & set(words)] or families:
-        family(add)
+    for family, names in families.items():
+        if words is None or not set(names).isdisjoint(words):
+            family(add)
 
 
 class Adder:

@@ -68,7 +68,7 @@ def parse(arguments: Sequence[str], version: str) -> argparse.Namespace:
     return build_parser(version).parse_args(joined)  # knows every command, to list or to suggest
 
 
-def build_parser(version: str, words: Collection[str] = ()) -> Parser:
+def build_parser(version: str, words: Collection[str] | None = None) -> Parser:
     """The whole command line, or only what these words may need of it, which is quicker."""
     parser = Parser(prog="retriage", description=ABOUT, epilog=EXAMPLES)
     parser.add_argument("--version", action="version", version=f"retriage {version}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,6 +27,8 @@ SPARKS = 24
 _BEAT = 1.5
 _PATIENCE = 2.5
 """Beat and patience together stay under the five seconds in which a dead backend must be seen."""
+_FIRST_BEAT = 0.5
+"""A first count that comes sooner says that it lives; it is not held up by a question about that."""
 _SLOW_THINGS = 30.0
 _SHORT_REST, _REST = 4, 20
 """What took long is asked for that much more rarely, so that a large backend is not read all the time."""
@@ -94,7 +97,7 @@ class Monitor:
             for lane in self._lanes
             for watch in (
                 partial(self._often, lane, self._count, self._every, _SHORT_REST),
-                partial(self._often, lane, self._beat, _BEAT),
+                partial(self._beats, lane),
                 partial(self._later, lane, self._look_back, _SLOW_THINGS, _REST),
                 partial(self._later, lane, self._find_oldest, _SLOW_THINGS, _LONG_REST),
                 partial(self._later, lane, self._check, _CHECKS),
@@ -119,6 +122,11 @@ class Monitor:
         """The counts are what the first look is for: the rest is asked once they are there."""
         await self._counted[lane.name].wait()
         await self._often(lane, ask, every, rest)
+
+    async def _beats(self, lane: Lane) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._counted[lane.name].wait(), _FIRST_BEAT)
+        await self._often(lane, self._beat, _BEAT)
 
     async def counted(self, within: float) -> None:
         """Until every backend has been counted once, or has failed to be."""

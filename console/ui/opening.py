@@ -42,6 +42,7 @@ class Opening(Reports, App[None]):
         """Lays the sandbox world, where one is offered."""
         self._deadline = deadline
         self._laying = lay
+        self._laid: asyncio.Task[Desk] | None = None
         self._early: list[events.Key] = []
         """Keys pressed before the desk is laid; they are meant for what is on it."""
         for theme in themes.OURS:
@@ -93,25 +94,32 @@ class Opening(Reports, App[None]):
         for number in (signal.SIGTERM, signal.SIGHUP):
             with suppress(ValueError, RuntimeError):  # not in the main thread: a test
                 loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
+        self._lay()
         self.call_after_refresh(self.start, self._begin, "begin")
+
+    def _lay(self) -> None:
+        """In a thread, beside the first frame: what waits for a disk there need not wait for what is drawn here."""
+        if self._laying is not None:
+            self._laid = asyncio.create_task(off_loop(self._laying))
 
     def open_demo(self) -> None:
         """Lay the sandbox world and sit down at it."""
         if not self.opening and self.demo is not None:
             self._laying = self.demo
+            self._lay()
             self.start(self._begin, "begin")
 
     async def _begin(self) -> None:
         """Behind the first frame: nothing that is read or loaded may hold it up."""
-        if self._laying is not None:
+        if self._laid is not None:
             try:
-                desk = await off_loop(self._laying)
+                desk = await self._laid
                 shown = self.desk.names
                 self._sit_down(desk)
             except Fault as fault:
                 self._handle_exception(fault)
                 return
-            self._laying = None
+            self._laying = self._laid = None
             if desk.names != shown:
                 await self.screen.recompose()
                 self.screen.refresh_bindings()

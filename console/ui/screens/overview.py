@@ -80,8 +80,7 @@ class OverviewScreen(Place):
             card.now = now
             card.health = healths[card.backend]
         for chart in self.query(UpcomingChart):
-            chart.now = now
-            chart.healths = healths
+            chart.healths = dict(healths)
 
     def has(self, need: str) -> bool:
         if need == NO_CONFIG:

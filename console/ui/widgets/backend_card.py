@@ -30,8 +30,8 @@ def _words(fault: Fault) -> str:
 class BackendCard(Widget, can_focus=True):
     """Reachable or not and since when, what needs eyes, the last day, its policy, what is odd about it."""
 
-    health: reactive[Health | None] = reactive(None, layout=True)
-    now: reactive[datetime | None] = reactive(None)
+    health: reactive[Health | None] = reactive(None)
+    now: reactive[datetime | None] = reactive(None, repaint=False)
 
     class Chosen(Message):
         """A click on the card."""
@@ -59,20 +59,22 @@ class BackendCard(Widget, can_focus=True):
     def get_content_height(self, container: object, viewport: object, width: int) -> int:  # noqa: ARG002
         return 3 + (len(self._oddities(self.health)) if self.health else 0)
 
-    def watch_health(self, health: Health | None) -> None:
+    def watch_health(self, before: Health | None, health: Health | None) -> None:
         if health is None:
             return
+        if len(self._oddities(before)) != len(self._oddities(health)):
+            self.refresh(layout=True)
         self.set_class(health.fault is not None, "down")
         self.border_title = safe.phrase("[b]$name[/] [$muted]$plugin[/]", name=health.name, plugin=health.plugin)
-        self._say_state()
+        self._say_state(health)
 
-    def watch_now(self) -> None:
-        self._say_state()
+    def watch_now(self, before: datetime | None, now: datetime | None) -> None:
+        """Only an age changes with time, and rarely: a card is not painted every second."""
+        oldest = None if self.health is None else self.health.oldest
+        if before is None or now is None or (oldest is not None and ago(before - oldest) != ago(now - oldest)):
+            self.refresh()
 
-    def _say_state(self) -> None:
-        health, now = self.health, self.now
-        if health is None or now is None:
-            return
+    def _say_state(self, health: Health) -> None:
         since = "" if health.since is None else f"{health.since:%H:%M:%S}Z"
         if health.fault is not None:
             self.border_subtitle = safe.phrase("[b $error]✗ down[/] [$muted]since $since[/]", since=since)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import groupby
 
 from textual.content import Content
@@ -32,9 +32,8 @@ def storms(counts: list[int]) -> set[int]:
 class UpcomingChart(Widget):
     """A histogram of the next hour or day, with the numbers beside it."""
 
-    healths: reactive[Mapping[str, Health]] = reactive(dict, always_update=True)
+    healths: reactive[Mapping[str, Health]] = reactive(dict)
     day: reactive[bool] = reactive(False)
-    now: reactive[datetime | None] = reactive(None, repaint=False)
 
     @property
     def span(self) -> timedelta:
@@ -45,9 +44,6 @@ class UpcomingChart(Widget):
         return {name: histogram for name, histogram in each.items() if histogram is not None}
 
     def watch_day(self) -> None:
-        self._title()
-
-    def watch_healths(self) -> None:
         self._title()
 
     def on_mount(self) -> None:
