@@ -5,17 +5,21 @@ from __future__ import annotations
 import csv
 import json
 import sqlite3
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from textual.app import App, ComposeResult
 
 from console.core.backend import PageRequest
 from console.core.listing import Listing
 from console.core.query import Filter, Sort
 from console.ui import views
 from console.ui.feed import CHUNK, KEPT_CHUNKS
+from console.ui.lanes import Lanes
 from console.ui.screens.item import ItemScreen
+from console.ui.widgets.item_list import ItemList, Question
 from tests.ui.driving import NARROW, console, failures, filtered, items, keys, opened, screen_text, told, until
 from tests.ui.world import NOON, async_row, at, desk, make_async, open_queue, small_world
 
@@ -245,3 +249,26 @@ async def test_a_view_is_saved_and_found_again(tmp_path: Path, monkeypatch: pyte
         screen.narrow("")
         await pilot.press("f", *"lost", "enter")
         await until(pilot, lambda: str(screen.filter) == "condition:stuck")
+
+
+async def test_a_key_between_the_first_rows_and_the_scrollbar_scrolls(tmp_path: Path) -> None:
+    """Rows are there before their scrollbar is laid out, and without one Textual scrolls nowhere."""
+    laid = small_world(tmp_path, 200)
+
+    class Hasty(ItemList):
+        def _take(self, change: Callable[[], None]) -> None:
+            super()._take(change)
+            if self.cursor == 0:
+                assert not self.show_vertical_scrollbar
+                self.action_page(1)
+                self.action_page(1)
+
+    class Alone(App[None]):
+        def compose(self) -> ComposeResult:
+            yield Hasty(Lanes(laid.backends, 5.0), laid.clock.now)
+
+    async with Alone().run_test(size=NARROW) as pilot:
+        table = pilot.app.query_one(Hasty)
+        table.question = Question(Filter(), Sort())
+        await until(pilot, lambda: table.cursor > 0 and table.item is not None)
+        assert table.top <= table.cursor < table.top + table.rows_shown
