@@ -95,7 +95,10 @@ class RetryPolicy:
         if not error or not self.unrecoverable:
             return None
         lowered = ascii_lower(error)
-        return next((pattern for small, pattern in _lowered(self.unrecoverable) if small in lowered), None)
+        for small, pattern in _lowered(self.unrecoverable):
+            if small in lowered:
+                return pattern
+        return None
 
     def delay_after(self, failures: int) -> tuple[timedelta, timedelta] | None:
         return self.backoff.bounds(failures) if self.backoff else None

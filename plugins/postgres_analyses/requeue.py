@@ -2,55 +2,47 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from json.encoder import encode_basestring_ascii
 
 from console.core.backend import (
     Abilities,
     Action,
     Budget,
     Change,
-    Draft,
+    Drafts,
     Flag,
     Image,
     Order,
+    Said,
     UndoKind,
     image_text,
 )
-from console.core.item import Condition, ItemKey, Verdict
+from console.core.item import Condition, ItemKey
 from console.core.policy import RetryPolicy
 from console.core.signature import signature_of
-from console.core.text import duration, instant
+from console.core.text import duration
 from console.sql.database import Row
 from console.sql.guarded import Target
 from console.sql.times import IsoText, Naive
-from console.sql.values import plain, storable, text, whole_number
+from console.sql.values import plain, storable, text
 from plugins.postgres_analyses.rows import AnalysisRows, Native
-from plugins.postgres_analyses.schema import delays
+from plugins.postgres_analyses.rules import Rules
 
 PER_CYCLE, CYCLE = 10, timedelta(seconds=60)
 """The loop takes so many rows of each pipeline, every so often."""
 
-_BLOCKED = {
-    Condition.WAITING: "has not failed: it waits for its first run",
-    Condition.RUNNING: "is running within its limit",
-    Condition.DONE: "is done",
-    Condition.UNKNOWN: "has a native status this plugin has no rule for",
-}
+_Decided = tuple[str, bool, str | None, tuple[str, ...]]
+"""Condition, whether it is set pending by force, why it is blocked, what to be warned of."""
 _STRANGE = "holds a value that is not text, so a write could not be guarded"
-_NO_START = "processed_at is not set: its own loop has no time to count from"
-_UNCHANGED = "a requeue would change nothing: its own loop counts from processed_at"
-_HOPELESS = "its error is not recoverable and its own loop skips it; allow it with --allow-unrecoverable"
-_FORCED = "is set pending with a fresh budget, so that the loop's stuck rule takes it whatever its error says"
-_FRESH_TOO = "the other pipeline of the same row gets the fresh budget too"
-_FORWARD_TOO = "the other pipeline of the same row has failed as well and is pulled forward too"
-_OLD_WORKER = "was still pending when its limit passed: the old worker may be alive"
-_STEPS = tuple(timedelta(minutes=n) for n in (2, 5, 10, 30, 60, 120, 360, 1440))
-
-Decision = tuple[str | None, tuple[str, ...]]
-"""Why an item is blocked, if it is, and what to be warned of otherwise."""
+_STEPS = tuple(timedelta(minutes=n) for n in (1, 2, 5, 10, 30, 60, 120, 360, 1440))
+_TAKEN_WITHIN = [step // CYCLE * PER_CYCLE for step in _STEPS]
+"""How many of a pipeline the loop takes in each of them; what it takes in the first is no wait."""
+_ALIKE = 10_000
+"""About so many different kinds of rows are remembered while a plan is drafted."""
 
 
 def abilities(pipelines: Sequence[str]) -> Abilities:
@@ -64,72 +56,6 @@ def abilities(pipelines: Sequence[str]) -> Abilities:
     )
 
 
-class Rules:
-    """Whether the loop would take an item after a requeue, decided before anything is written."""
-
-    def __init__(self, policy: RetryPolicy, time: Naive | IsoText) -> None:
-        self._policy = policy
-        self._decode = time.decode
-        self._delays = delays(policy)
-        self._limit = policy.stuck_after or timedelta(0)
-
-    def decide(self, row: Native, verdict: Verdict, order: Order, now: datetime) -> Decision:
-        if blocked := _BLOCKED.get(verdict.condition):
-            return blocked, ()
-        if verdict.condition is Condition.STUCK:
-            return self._stuck(row, verdict, order, now)
-        if verdict.recoverable is False:
-            return self._hopeless(row, order, now)
-        return self._failed(row, verdict, order, now)
-
-    def _stuck(self, row: Native, verdict: Verdict, order: Order, now: datetime) -> Decision:
-        if verdict.will_run_again:
-            return "its own loop takes stuck items by itself", ()
-        if order.budget is Budget.KEEP:
-            return f"{self._spent(row)}; use budget fresh", ()
-        began = self._decode(row.last_retry_at)
-        if began is not None and now - began <= self._limit:
-            return f"its last retry began less than {duration(self._limit)} ago and may still be running", ()
-        return None, (_OLD_WORKER, _FRESH_TOO)
-
-    def _hopeless(self, row: Native, order: Order, now: datetime) -> Decision:
-        if Flag.ALLOW_UNRECOVERABLE not in order.flags:
-            return _HOPELESS, ()
-        processed = self._decode(row.processed_at)
-        if processed is None:
-            return _NO_START, ()
-        if (due := processed + self._limit) >= now:
-            return f"the loop's stuck rule takes it only from {instant(due)} on", ()
-        return None, (_FORCED, _FRESH_TOO)
-
-    def _failed(self, row: Native, verdict: Verdict, order: Order, now: datetime) -> Decision:
-        keeps = order.budget is Budget.KEEP
-        retries = whole_number(row.retry_count)
-        if not self._policy.retryable:
-            return "the policy says it is not retryable", ()
-        if keeps and (verdict.condition is Condition.TERMINAL or row.retry_count is None):
-            return f"{self._spent(row)}; use budget fresh", ()
-        processed = self._decode(row.processed_at)
-        if processed is None:
-            return _NO_START, ()
-        if keeps and verdict.next_retry_at is not None and verdict.next_retry_at <= now:
-            return "is already due: its own loop takes it next", ()
-        if row.last_retry_at is None and (keeps or row.retry_count == 0):
-            return _UNCHANGED, ()
-        wait = self._delays[min(retries if keeps else 0, len(self._delays) - 1)]
-        late = (f"its own loop waits until {duration(wait)} after processed_at",) if processed + wait > now else ()
-        return None, (*late, *(_also(row) if keeps else (_FRESH_TOO,)))
-
-    def _spent(self, row: Native) -> str:
-        if row.retry_count is None:
-            return "retry_count is NULL, which its own loop never takes"
-        return f"{row.retry_count} of {(self._policy.max_attempts or 1) - 1} retries used, shared by both pipelines"
-
-
-def _also(row: Native) -> tuple[str, ...]:
-    return (_FORWARD_TOO,) if sum(status == "failed" for status in row.statuses) > 1 else ()
-
-
 class Requeue:
     """The drafts and after-images of one table."""
 
@@ -139,25 +65,29 @@ class Requeue:
     ) -> None:
         self._backend = backend
         self._pipelines = pipelines
-        self._rows = rows
-        self._rules = Rules(policy, time)
+        self.rows = rows
+        self.rules = Rules(policy, time)
+        self.policy = policy
         self._sqlite = sqlite
         self._endings = {pipeline: f"/{ItemKey(backend, (pipeline,)).id}" for pipeline in pipelines}
         self.target = Target(table, "id", abilities(pipelines).guard, integer_key=True, key_parts=2)
 
     def drafts(
         self, batches: Iterable[Sequence[Row]], order: Order, now: datetime, *, neighbours: bool
-    ) -> Iterator[Sequence[Draft]]:
+    ) -> Iterator[Drafts]:
         """Drafts with both pipelines of a row together; `neighbours` says that they come in that way."""
-        taken: Counter[str] = Counter()
+        drafting = Drafting(self, order, now)
         for units in self._units(batches, neighbours):
-            yield [draft for unit in units for draft in self._unit(unit, order, now, taken)]
+            yield drafting.drafts(units)
 
     def _units(self, batches: Iterable[Sequence[Row]], neighbours: bool) -> Iterator[list[list[Native]]]:
         held: dict[object, list[Native]] = {}
         for batch in batches:
-            for row in map(self._rows.native, batch):
-                held.setdefault(row.id, []).append(row)
+            for row in map(self.rows.native, batch):
+                if (unit := held.get(row[0])) is None:
+                    held[row[0]] = [row]
+                else:
+                    unit.append(row)
             if neighbours and len(held) > 1:
                 id, last = held.popitem()
                 yield list(held.values())
@@ -165,29 +95,10 @@ class Requeue:
         if held:
             yield list(held.values())
 
-    def _unit(self, rows: list[Native], order: Order, now: datetime, taken: Counter[str]) -> Iterator[Draft]:
-        judged = [(row, self._rows.judged(row, self._rows.times(row), now)[2]) for row in rows]
-        decided = [self._rules.decide(row, verdict, order, now) for row, verdict in judged]
-        forced = [
-            row.pipeline
-            for (row, verdict), (blocked, _) in zip(judged, decided, strict=True)
-            if blocked is None and verdict.condition is Condition.TERMINAL and verdict.recoverable is False
-        ]
-        image = (*rows[0].statuses, rows[0].retry_count, plain(rows[0].last_retry_at), ",".join(forced))
-        for (row, verdict), (blocked, warnings) in zip(judged, decided, strict=True):
-            key = self._key(row)
-            if not storable(image):
-                yield Draft(key, "", "null", verdict.condition, None, _STRANGE)
-                continue
-            if blocked is None:
-                taken[row.pipeline] += 1
-                warnings = (*warnings, *_queued(taken[row.pipeline]))
-            unit = str(row.place) if self._sqlite else f"{row.id}@{row.place}"
-            signature = signature_of(row.error) if row.error else None
-            warning = "; ".join(warnings) or None
-            yield Draft(key, unit, image_text(image), verdict.condition, signature, blocked, warning)
+    def unit(self, row: Native) -> str:
+        return str(row.place) if self._sqlite else f"{row.id}@{row.place}"
 
-    def _key(self, row: Native) -> str:
+    def key(self, row: Native) -> str:
         if type(row.id) is int:
             return f"{self._backend}/{row.id}{self._endings[row.pipeline]}"
         return str(ItemKey(self._backend, (text(row.id), row.pipeline)))
@@ -203,15 +114,93 @@ class Requeue:
         return (*after, 0 if fresh else retries, None, forced)
 
 
-def _queued(position: int) -> tuple[str, ...]:
-    """How long the loop needs to get to the n-th item of a pipeline, in coarse steps."""
-    return _within(-(-position // PER_CYCLE))
+class Drafting:
+    """The drafts of one plan: what was found out about rows that are alike, and how many the loop has before it."""
+
+    def __init__(self, requeue: Requeue, order: Order, now: datetime) -> None:
+        self._requeue = requeue
+        self._order = order
+        self._now = now
+        self._turn = requeue.rules.turning_point(now)
+        self._hopeless = requeue.policy.hopeless
+        self._given_up: dict[Row, _Decided] = {}
+        self._heads: dict[Row, str | None] = {}
+        self._taken: dict[str, int] = {}
+
+    def drafts(self, units: list[list[Native]]) -> Drafts:
+        """One tight loop: a plan may take a million turns of it."""
+        keys, places, befores = [], [], []
+        said: list[Said] = []
+        key_of, unit_of, decided_of, before_of = self._requeue.key, self._requeue.unit, self._decided, self._before
+        for rows in units:
+            decided = list(map(decided_of, rows))
+            forced = [row.pipeline for row, one in zip(rows, decided, strict=True) if one[1]]
+            before = before_of(rows[0], ",".join(forced))
+            place = unit_of(rows[0]) if before is not None else ""
+            for row, (condition, _, blocked, warnings) in zip(rows, decided, strict=True):
+                keys.append(key_of(row))
+                places.append(place)
+                befores.append("null" if before is None else before)
+                if before is None:
+                    said.append((condition, None, _STRANGE, None))
+                    continue
+                error = row[3]
+                warning = self._warning(row[1], warnings) if blocked is None else None
+                said.append((condition, signature_of(error) if error else None, blocked, warning))
+        return Drafts(keys, places, befores, said)
+
+    def _warning(self, pipeline: str, warnings: tuple[str, ...]) -> str | None:
+        """What is warned of, and how long the loop will need to get to this item, in coarse steps."""
+        position = self._taken.get(pipeline, 0) + 1
+        self._taken[pipeline] = position
+        return _told(warnings, bisect_left(_TAKEN_WITHIN, position))
+
+    def _decided(self, row: Native) -> _Decided:
+        """What was given up alike is decided once."""
+        kind = self._kind(row)
+        if kind is not None and (known := self._given_up.get(kind)):
+            return known
+        found = self._requeue.rows
+        verdict = found.judged(row, found.times(row), self._now)[2]
+        blocked, warnings = self._requeue.rules.decide(row, verdict, self._order, self._now)
+        given_up = verdict.condition is Condition.TERMINAL
+        force = blocked is None and given_up and verdict.recoverable is False
+        decided = verdict.condition, force, blocked, warnings
+        if kind is not None and given_up:
+            if len(self._given_up) > _ALIKE:
+                self._given_up.clear()
+            self._given_up[kind] = decided
+        return decided
+
+    def _kind(self, row: Native) -> Row | None:
+        """What the decision on a row that was given up depends on; None where it depends on more."""
+        _, _, status, error, retries, last, processed, _, _, statuses = row
+        usual = type(processed) is datetime and processed.tzinfo is None and type(error) is str
+        if self._turn is None or not usual or status != "failed" or self._hopeless(error) is not None:
+            return None
+        return (*statuses, retries, last is None, processed > self._turn)
+
+    def _before(self, row: Native, forced: str) -> str | None:
+        """The image of a row as JSON; None where it holds something a plan cannot keep."""
+        last = row.last_retry_at
+        if not (last is None or type(last) is datetime):
+            image = (*row.statuses, row.retry_count, plain(last), forced)
+            return image_text(image) if storable(image) else None
+        same = (*row.statuses, row.retry_count)
+        if same not in self._heads:
+            if len(self._heads) > _ALIKE:
+                self._heads.clear()
+            self._heads[same] = image_text(same)[:-1] if storable(same) else None
+        head = self._heads[same]
+        if head is None:
+            return None
+        when = "null" if last is None else f'"{last.isoformat()}"'
+        return f"{head},{when},{encode_basestring_ascii(forced)}]"
 
 
 @lru_cache(maxsize=1024)
-def _within(cycles: int) -> tuple[str, ...]:
-    if cycles <= 1:
-        return ()
+def _told(warnings: tuple[str, ...], step: int) -> str | None:
     pace = f"its own loop takes {PER_CYCLE} per pipeline every {duration(CYCLE)}"
-    step = next((step for step in _STEPS if CYCLE * cycles <= step), None)
-    return (f"{pace}: taken {f'within {duration(step)}' if step else f'after more than {duration(_STEPS[-1])}'}",)
+    if step >= len(_STEPS):
+        return "; ".join([*warnings, f"{pace}: taken after more than {duration(_STEPS[-1])}"])
+    return "; ".join([*warnings, *([f"{pace}: taken within {duration(_STEPS[step])}"] if step else [])]) or None
