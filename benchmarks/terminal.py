@@ -57,7 +57,8 @@ class Terminal:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self.began = time.perf_counter()
         self.process = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env=surroundings, start_new_session=True
+            command, stdin=slave, stdout=slave, stderr=slave, env=surroundings, start_new_session=True,
+            preexec_fn=_own_this_terminal,
         )
         os.close(slave)
 
@@ -143,6 +144,11 @@ class Terminal:
         rollup = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text()
         fields = dict(line.split()[:2] for line in rollup.splitlines()[1:])
         return (int(fields["Private_Dirty:"]) + int(fields["Private_Clean:"])) / 1024
+
+
+def _own_this_terminal() -> None:
+    """As a shell's child does, so that it hears when the terminal goes: a stopped benchmark leaves nothing behind."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _painted(screen: pyte.Screen) -> bool:

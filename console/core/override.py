@@ -68,6 +68,8 @@ class Override:
     ticket: str | None
     counts: dict[str, int] = field(default_factory=dict)
     owner: str = ""
+    alive: bool = False
+    """Whether its owner is still there to carry it on."""
     heartbeat: datetime | None = None
     note: str = ""
     confirmed: dict[str, Any] = field(default_factory=dict)

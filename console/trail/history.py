@@ -51,13 +51,15 @@ class History(Plans):
         if found is None:
             what = f"several overrides begin with {op_id!r}" if len(rows) > 1 and op_id else repr(op_id)
             raise NoSuchOverride(what)
-        return _override(found, held)
+        return _override(found, held, self._clock.now())
 
     def overrides(self, limit: int | None = None) -> Sequence[Override]:
+        now = self._clock.now()
+
         def work(reading: Reading) -> list[Override]:
             newest = reading.all(_NEWEST, (_HIGHEST if limit is None else limit,))
             held = leases(reading)
-            return [_override(row, held) for row in newest]
+            return [_override(row, held, now) for row in newest]
 
         nothing: list[Override] = []
         return self._storage.read(work, nothing)
@@ -124,14 +126,14 @@ def _intents(rows: Sequence[Row]) -> list[Intent]:
     return [intent_of(seq, json.loads(body)) for seq, body in rows]
 
 
-def _override(row: Row, held: Sequence[Lease]) -> Override:
+def _override(row: Row, held: Sequence[Lease], now: datetime) -> Override:
     op_id, plan_id, state, started, confirmed, counts, note = row
     body = json.loads(confirmed)
     own = [lease for lease in held if lease.op_id == op_id]
     return Override(
         op_id=op_id, plan_id=plan_id, state=OverrideState(state), started_at=moment(started), who=body["by"],
         reason=body["reason"], ticket=body["ticket"], counts=json.loads(counts),
-        owner=own[0].owner if own else "",
+        owner=own[0].owner if own else "", alive=any(lease.alive(now) for lease in own),
         heartbeat=max((lease.heartbeat for lease in own), default=None), note=original([(note,)], 0)[0][0],
         confirmed=body,
     )

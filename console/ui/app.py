@@ -198,7 +198,7 @@ class Console(Opening):
         if book is None:
             return
         unresolved = await off_loop(book.unresolved)
-        stopped = [o for o in await off_loop(lambda: book.overrides(50)) if not o.state.over and not o.owner]
+        stopped = [o for o in await off_loop(lambda: book.overrides(50)) if not o.state.over and not o.alive]
         if unresolved or stopped:
             count = len({intent.op_id for intent in unresolved} | {o.op_id for o in stopped})
             what = "1 override was" if count == 1 else f"{count} overrides were"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -11,13 +13,18 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Button
 
+from console.core.backend import Order
+from console.core.override import OverrideState
+from console.core.plan import Confirmation, Matching
+from console.core.query import Filter
+from console.core.release import Now
 from console.ui.screens.failures import FailuresScreen
 from console.ui.screens.override import OverrideScreen
 from console.ui.screens.plan import PlanScreen
 from console.ui.screens.run import RunScreen
 from console.ui.screens.trail import TrailScreen
 from tests.ui.driving import console, failures, filtered, items, opened, screen_text, until
-from tests.ui.world import small_world, with_trail
+from tests.ui.world import NOON, small_world, with_trail
 
 
 def statuses(folder: Path) -> Counter[str]:
@@ -208,3 +215,29 @@ async def test_what_is_typed_after_tab_goes_into_the_next_field(tmp_path: Path) 
         await until(
             pilot, lambda: all(screen.query_one(f"#{name}").value == value for name, value in values.items())  # type: ignore[attr-defined]
         )
+
+
+def _gone() -> str:
+    """An owner that was a process of this machine, and is none any more."""
+    told = subprocess.run(
+        [sys.executable, "-c", "from console.trail.owner import owner_token; print(owner_token())"],
+        capture_output=True, text=True, check=True,
+    )
+    return told.stdout.strip()
+
+
+async def test_what_a_killed_console_left_is_told_at_once_and_resumed(tmp_path: Path) -> None:
+    """Killed between two chunks: nothing is unresolved, and its lease is a second old."""
+    laid = with_trail(small_world(tmp_path, 300), tmp_path)
+    operations, book = laid.operations, laid.book
+    assert operations is not None
+    assert book is not None
+    plan = operations.propose(Matching(Filter.parse("condition:terminal error~timeout")), Order(), Now())
+    book.begin("killed", plan, Confirmation(laid.who, laid.whence, "it was urgent", plan.changes), _gone(), NOON)
+    async with opened(with_trail(laid, tmp_path)) as pilot:
+        await until(pilot, lambda: "1 override was not finished" in screen_text(pilot))
+        await pilot.press("4")
+        await until(pilot, lambda: "! left alone" in screen_text(pilot))
+        await pilot.press("x")
+        await until(pilot, lambda: book.override("killed").state is OverrideState.FINISHED)
+    assert book.override("killed").counts == {"changed": plan.changes}

@@ -188,7 +188,6 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         self._items = list(message.items)
         self.plan = message.plan
         if message.fault is not None:
-            self.problem = str(message.fault)
             self._preview([[Cell("✗ ", "error"), Cell(safe.line(str(message.fault), 600), "error")]])
 
     def _forget(self) -> None:

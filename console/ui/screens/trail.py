@@ -44,6 +44,8 @@ _STATES = {
     OverrideState.FINISHED: Cell("✓ finished", "good"),
 }
 UNRESOLVED = Cell("! unresolved", "error")
+LEFT = Cell("! left alone", "error")
+"""Said to be running, but whoever carried it out is gone."""
 REFUSED = Cell("⊘ refused", "warning")
 Entry = Override | Refusal
 
@@ -93,11 +95,10 @@ class TrailList(LineTable):
                 Cell(safe.line(f"{entry.why} {entry.detail}"), "muted"),
             )
         counts = entry.counts
-        state = UNRESOLVED if entry.op_id in self.unresolved else _STATES[entry.state]
         return (
             Cell(moment(at)),
             age,
-            state,
+            UNRESOLVED if entry.op_id in self.unresolved else _state(entry),
             Cell(safe.line(entry.who)),
             Cell(thousands(counts.get("changed", 0))),
             _count(counts.get("conflicted", 0), "warning"),
@@ -105,6 +106,10 @@ class TrailList(LineTable):
             Cell(safe.line(entry.reason)),
             Cell(safe.line(str(entry.confirmed.get("selection", entry.note or ""))), "muted"),
         )
+
+
+def _state(override: Override) -> Cell:
+    return LEFT if override.state is OverrideState.RUNNING and not override.alive else _STATES[override.state]
 
 
 def _count(number: int, tone: str) -> Cell:

@@ -210,10 +210,11 @@ class LineTable(ScrollView, can_focus=True):
         text = " " * self.margin_left
         for index, size in self.widths():
             column = self.columns[index]
-            title = column.title
-            if self.sorted_by is not None and self.sorted_by[0] == index:
-                title += " ↓" if self.sorted_by[1] else " ↑"
-            text += safe.fit(title, size, column.right) + " " * GAP
+            arrow = "" if self.sorted_by is None or self.sorted_by[0] != index else "↓" if self.sorted_by[1] else "↑"
+            if column.right:  # no room to spare: the arrow stands in the gap
+                text += safe.fit(column.title, size, right=True) + arrow.ljust(GAP)
+            else:
+                text += safe.fit(f"{column.title} {arrow}", size) + " " * GAP
         return Strip([Segment(safe.fit(text.rstrip(), width), style)], width)
 
     def _line(self, row: int, width: int, on_cursor: bool) -> Strip:
@@ -222,22 +223,23 @@ class LineTable(ScrollView, can_focus=True):
         blank = self.tone("plain", on_cursor)
         segments = [Segment(safe.fit(mark.text, self.margin_left), self.tone(mark.tone, on_cursor))]
         used = self.margin_left
-        gap = " " * GAP
         if isinstance(cells, Cell):
             segments.append(Segment(safe.fit(cells.text, width - used), self.tone(cells.tone, on_cursor)))
             return Strip(segments, width)
         for index, size in self.widths():
             text, tone, link = cells[index]
             shown = safe.fit(text, size, self.columns[index].right)
+            gap = " " * max(min(GAP, width - used - size), 0)  # to the edge and no further: cropping is remembered
             if link:
                 style = self.tone(tone, on_cursor) + Style(link=link)
                 segments += (Segment(shown.rstrip(), style), Segment(" " * (size - len(shown.rstrip())) + gap, blank))
             else:
                 segments.append(Segment(shown + gap, self.tone(tone, on_cursor)))
-            used += size + GAP
+            used += size + len(gap)
         if used < width:
             segments.append(Segment(" " * (width - used), blank))
-        return Strip(Segment.simplify(segments), max(used, width)).crop(0, width)
+        strip = Strip(Segment.simplify(segments), max(used, width))
+        return strip.crop(0, width) if used > width else strip
 
     def repaint_row(self, row: int) -> None:
         line = row - self.top + 1
