@@ -14,7 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from textual._styles_cache import StylesCache
 from textual.app import SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.driver import Driver
 from textual.screen import Screen
@@ -108,6 +110,11 @@ class Console(Opening):
             self._handle_exception(error)
 
     # -- for the screens ---------------------------------------------------------------------------
+
+    def pop_screen(self) -> AwaitComplete:
+        """Textual remembers two colours by the widget they were asked for, and would keep all that it had painted."""
+        StylesCache.get_inner_outer.cache_clear()
+        return super().pop_screen()
 
     def health_changed(self, name: str) -> None:
         if self.is_running and self._screen_stacks.get(self.current_mode):
