@@ -12,7 +12,7 @@ from console.core.faults import NoSuchOverride
 from console.core.override import Intent, ItemOutcome, Override, OverrideState
 from console.trail.leases import Lease, leases
 from console.trail.plans import BATCH, Plans, only
-from console.trail.record import moment, parsed
+from console.trail.record import legible, moment, parsed
 from console.trail.storage import Reading, Row, select
 from console.trail.texts import original, stored_text
 
@@ -123,20 +123,26 @@ def intent_of(seq: int, body: Mapping[str, Any]) -> Intent:
 
 
 def _intents(rows: Sequence[Row]) -> list[Intent]:
-    return [intent_of(seq, json.loads(body)) for seq, body in rows]
+    return [_intent(seq, body) for seq, body in rows]
+
+
+def _intent(seq: int, body: str) -> Intent:
+    with legible(f"record {seq}"):
+        return intent_of(seq, json.loads(body))
 
 
 def _override(row: Row, held: Sequence[Lease], now: datetime) -> Override:
     op_id, plan_id, state, started, confirmed, counts, note = row
-    body = json.loads(confirmed)
     own = [lease for lease in held if lease.op_id == op_id]
-    return Override(
-        op_id=op_id, plan_id=plan_id, state=OverrideState(state), started_at=moment(started), who=body["by"],
-        reason=body["reason"], ticket=body["ticket"], counts=json.loads(counts),
-        owner=own[0].owner if own else "", alive=any(lease.alive(now) for lease in own),
-        heartbeat=max((lease.heartbeat for lease in own), default=None), note=original([(note,)], 0)[0][0],
-        confirmed=body,
-    )
+    with legible(f"what became of override {op_id}"):
+        body = json.loads(confirmed)
+        return Override(
+            op_id=op_id, plan_id=plan_id, state=OverrideState(state), started_at=moment(started), who=body["by"],
+            reason=body["reason"], ticket=body["ticket"], counts=json.loads(counts),
+            owner=own[0].owner if own else "", alive=any(lease.alive(now) for lease in own),
+            heartbeat=max((lease.heartbeat for lease in own), default=None), note=original([(note,)], 0)[0][0],
+            confirmed=body,
+        )
 
 
 def _in_words(confirmed: Mapping[str, Any], outcome: str, detail: str) -> str:

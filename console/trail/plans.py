@@ -99,7 +99,10 @@ class Plans:
         if found is None:
             what = f"several plans begin with {plan_id!r}" if len(rows) > 1 and plan_id else repr(plan_id)
             raise NoSuchPlan(what)
-        return _unpacked(found)
+        try:
+            return _unpacked(found)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+            raise _altered(found[0]) from None
 
     def rows(self, plan_id: str, first: int, last: int) -> Iterator[Sequence[PlanRow]]:
         for block in self.blocks(plan_id, first, last):
@@ -108,13 +111,19 @@ class Plans:
 
     def blocks(self, plan_id: str, first: int, last: int) -> Iterator[Block]:
         for start, items in select(self._storage, _HOLDING, (plan_id, first)):
+            if not isinstance(items, int):
+                raise _altered(plan_id)
             first = start if first < start + items else first
         while found := select(self._storage, _BLOCK, (plan_id, first, last)):
             block = Block(*found[0])
             if not isinstance(block.body, bytes):
-                raise PlanAltered(f"plan {plan_id}")
+                raise _altered(plan_id)
             yield block
             first = block.first + 1
+
+
+def _altered(plan_id: str) -> PlanAltered:
+    return PlanAltered(f"plan {plan_id}", fix="Propose again; do not apply it. Run `retriage trail verify`.")
 
 
 def only(rows: Sequence[Row], wanted: str) -> Row | None:
@@ -154,7 +163,7 @@ def begin_plan(writing: Writing, plan: Plan, op_id: str) -> None:
     if begun is not None:
         raise PlanStale(f"it was applied before, as {begun}")
     if stored != plan.hash:
-        raise PlanAltered(f"plan {plan.id}")
+        raise _altered(plan.id)
     writing.run("UPDATE plan SET begun = ? WHERE id = ?", (op_id, plan.id))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from console.core.audit import Record
+from console.core.faults import TrailBroken
 from console.core.plan import canonical
 
 GENESIS = "0" * 64
@@ -68,7 +70,17 @@ def forge(prev: str, seq: int, kind: Kind, at: datetime, body: Mapping[str, Any]
 def parsed(row: tuple[Any, ...]) -> Record:
     """A row of the table as a record."""
     seq, kind, at, body, prev, digest = row
-    return Record(seq, kind, moment(at), json.loads(body), prev, digest)
+    with legible(f"record {seq}"):
+        return Record(seq, kind, moment(at), json.loads(body), prev, digest)
+
+
+@contextmanager
+def legible(what: str) -> Iterator[None]:
+    """Whoever has edited the tables may have left what nobody can read: that is a broken trail, not a crash."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        raise TrailBroken(f"{what} cannot be read", fix="Run `retriage trail verify`.") from None
 
 
 class ItemsDigest:
