@@ -1,143 +1,194 @@
-"""`python -m tests.faults [--full] [--only WORD…]`: promise → trials → what went wrong → pass."""
+"""`python -m tests.faults [--full] [--jobs N] [--only PART…]`: promise → trials → what went wrong → pass."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.faults import closed, frozen, kill, mutate, rivals, signals, tamper
+from tests.faults import audit, closed, frozen, kill, mutate, rivals, signals, soak, suite, tamper
 from tests.faults.systems import KINDS, ON_POSTGRES
+from tests.faults.table import Line, Unit, run_apart, show, timed
 
-Line = tuple[str, int, str, bool]
-KILLS = {
-    "sqlite_queue": 150, "sqlite_queue-tasks": 50, "file_queue": 50, "partition_store": 50, "postgres_analyses": 100, "workflow_steps": 100,
+OVERRIDES = {
+    "sqlite_queue": 200, "sqlite_queue-tasks": 90, "file_queue": 35, "partition_store": 25, "postgres_analyses": 50, "workflow_steps": 35,
+    "sql_table": 45, "sql_table-statements": 20,
 }
-"""500 in all, each while 10 000 items are handed back to live workers."""
+"""500 in all, each of 10 000 items that are handed back to live workers, and each killed at least once."""
+LIMITED = {"out of room": "size", "not ours to write": "nobody", "not ours to see": "hidden"}
 
 
-def _counts(tally: kill.Tally) -> str:
-    return (
-        f"lost {tally.lost}, twice {tally.twice}, unrecorded {tally.unrecorded}, wrong {tally.wrong}, unfinished {tally.unfinished},"
-        f" broken {tally.broken}; {tally.items} items in {tally.rounds} overrides, {tally.indeterminate} indeterminate"
-    )
+class Order(NamedTuple):
+    full: bool
+    seed: int
+
+    def count(self, full: int, short: int) -> int:
+        return full if self.full else short
 
 
-def killed(full: bool, seed: int) -> Iterator[Line]:
-    for kind in KINDS:
-        items, kills = (10_000, KILLS[kind]) if full else (300, 4)
-        tally = kill.campaign(kind, items, kills, seed)
-        yield f"killed at any moment: {kind}", tally.kills, _counts(tally), tally.ok and tally.kills >= kills
-    for kind in KINDS if full else ["sqlite_queue"]:
-        tally = kill.campaign(kind, 1_000 if full else 200, 0, seed, points=kill.EVERY_POINT)
-        yield f"killed at every named point: {kind}", tally.kills, _counts(tally), tally.ok and len(tally.killed_at) == 8
-    for kind in KINDS:
-        tally = kill.campaign(kind, 300, 6, seed, naive=True)
-        yield f"  the naive writer is caught: {kind}", tally.kills, _counts(tally), bool(tally.twice and tally.unrecorded)
+def killed(order: Order, kind: str) -> Iterator[Line]:
+    overrides = order.count(OVERRIDES[kind], 2)
+    tally = kill.campaign(kind, order.count(10_000, 300), overrides, order.seed, overrides=overrides)
+    yield Line.of(f"killed at any moment: {kind}", tally, tally.ok and tally.struck >= overrides)
+    tally = kill.campaign(kind, order.count(1_000, 300), 0, order.seed, points=kill.EVERY_POINT)
+    yield Line.of(f"killed at every named point: {kind}", tally, tally.ok and len(tally.killed_at) == len(kill.EVERY_POINT))
+    tally = kill.campaign(kind, 300, 6, order.seed, naive=True)
+    yield Line.of(f"  the naive writer is caught: {kind}", tally, bool(tally.twice and tally.unrecorded))
 
 
-def cut(full: bool, seed: int) -> Iterator[Line]:
-    for kind in ON_POSTGRES:
-        tally = kill.campaign(kind, 2_000 if full else 300, 100 if full else 4, seed, cut=True)
-        ok = tally.ok and not tally.indeterminate and tally.kills >= (100 if full else 4)
-        yield f"connections cut in mid-chunk: {kind}", tally.kills, _counts(tally), ok
+def cut(order: Order, kind: str) -> Iterator[Line]:
+    cuts = order.count(100, 4)
+    tally = kill.campaign(kind, order.count(2_000, 300), cuts, order.seed, cut=True)
+    yield Line.of(f"connections cut in mid-chunk: {kind}", tally, tally.ok and not tally.indeterminate and tally.kills >= cuts)
 
 
-def mutated(full: bool, seed: int) -> Iterator[Line]:
-    for kind in KINDS:
-        total, count = mutate.Mutated(), 20 if full else 2
-        for n in range(count):
-            with tempfile.TemporaryDirectory(prefix="retriage-mutate-") as folder:
-                mutate.trial(kind, Path(folder), 500 if full else 100, 0.01 + 0.99 * n / (count - 1), seed + n, total)
-        counts = f"outside {total.outside}, unreported {total.unreported}; {total.changed} changed"
-        yield f"exactly the confirmed plan (1–100 % mutated): {kind}", total.trials, counts, total.ok
-    total = mutate.Mutated()
-    with tempfile.TemporaryDirectory(prefix="retriage-mutate-") as folder:
-        mutate.trial("sqlite_queue", Path(folder), 200, 0.5, seed, total, naive=True)
-    yield "  the naive writer is caught", total.trials, f"outside {total.outside}, unreported {total.unreported}", bool(total.outside)
+def mutated(order: Order, kind: str) -> Iterator[Line]:
+    total, count = mutate.Mutated(), order.count(20, 2)
+    for n in range(count):
+        with tempfile.TemporaryDirectory(prefix="retriage-mutate-") as folder:
+            mutate.trial(kind, Path(folder), order.count(500, 100), 0.01 + 0.99 * n / (count - 1), order.seed + n, total)
+    counts = f"outside {total.outside}, unreported {total.unreported}; {total.changed} changed"
+    yield Line(f"exactly the confirmed plan (1–100 % mutated): {kind}", total.trials, counts, total.ok)
+    if kind == "sqlite_queue":
+        total = mutate.Mutated()
+        with tempfile.TemporaryDirectory(prefix="retriage-mutate-") as folder:
+            mutate.trial(kind, Path(folder), 200, 0.5, order.seed, total, naive=True)
+        counts = f"outside {total.outside}, unreported {total.unreported}"
+        yield Line("  the naive writer is caught", total.trials, counts, bool(total.outside))
 
 
-def untrailed(full: bool, _seed: int) -> Iterator[Line]:
-    for way in closed.WAYS:
-        for kind in KINDS if way == "deleted" else ["sqlite_queue"]:
-            total = closed.trials(kind, way, (100 if kind == "sqlite_queue" else 10) if full else 2)
-            counts = f"changed {total.changed}, late {total.late}, slowest {total.slowest:.2f} s"
-            yield f"no change without a durable intent: trail {way}: {kind}", total.trials, counts, total.ok
-    for way, name in (("size", "out of room"), ("nobody", "not ours to write"), ("hidden", "not ours to see")):
-        answers = []
-        for _ in range(100 if full else 1):
-            with tempfile.TemporaryDirectory(prefix="retriage-limited-") as folder:
-                Path(folder).chmod(0o755)
-                answers.append(closed.limited(Path(folder), way))
-        ok = set(answers) == {("TrailUnavailable", 0)}
-        yield f"no change without a durable intent: trail {name}", len(answers), f"changed {sum(rows for _, rows in answers)}", ok
-    total = closed.trials("sqlite_queue", "deleted", 1, naive=True)
-    yield "  the console that goes on without is caught", total.trials, f"changed {total.changed}", bool(total.changed)
+def untrailed(order: Order, what: str) -> Iterator[Line]:
+    """A way the trail becomes unusable, on one queue; or a system, on which it is deleted."""
+    if what in LIMITED:
+        yield _limited(order, what)
+        return
+    kind, way, most = (what, "deleted", 10) if what in KINDS else ("sqlite_queue", what, 100)
+    total = closed.trials(kind, way, order.count(most, 2))
+    counts = f"changed {total.changed}, late {total.late}, slowest {total.slowest:.2f} s"
+    yield Line(f"no change without a durable intent: trail {way}: {kind}", total.trials, counts, total.ok)
+    if what == "deleted":
+        total = closed.trials(kind, way, 1, naive=True)
+        yield Line("  the console that goes on without is caught", total.trials, f"changed {total.changed}", bool(total.changed))
 
 
-def rivalled(full: bool, seed: int) -> Iterator[Line]:
-    for kind in KINDS:
-        total = rivals.Rivals()
-        for n in range(4 if full else 1):
-            rivals.trial(kind, 1_000 if full else 200, seed + n, total)
-        counts = f"twice {total.twice}, untold {total.untold}, locked {total.locked}; {total.won} of {total.items} won"
-        yield f"never fights workers (2 consoles, 4 workers): {kind}", total.trials, counts, total.ok
+def _limited(order: Order, what: str) -> Line:
+    answers = []
+    for _ in range(order.count(100, 1)):
+        with tempfile.TemporaryDirectory(prefix="retriage-limited-") as folder:
+            Path(folder).chmod(0o755)
+            answers.append(closed.limited(Path(folder), LIMITED[what]))
+    changed = sum(rows for _, rows in answers)
+    refused = {said for said, _ in answers} == {"TrailUnavailable"}
+    return Line(f"no change without a durable intent: trail {what}", len(answers), f"changed {changed}", refused and not changed)
+
+
+def rivalled(order: Order, kind: str) -> Iterator[Line]:
     total = rivals.Rivals()
-    rivals.trial("sqlite_queue", 200, seed, total, naive=True)
-    yield "  two naive scripts are caught", total.trials, f"twice {total.twice}", bool(total.twice)
+    for n in range(order.count(4, 1)):
+        rivals.trial(kind, order.count(1_000, 200), order.seed + n, total)
+    counts = f"twice {total.twice}, untold {total.untold}, locked {total.locked}; {total.won} of {total.items} won"
+    yield Line(f"never fights workers (2 consoles, 4 workers): {kind}", total.trials, counts, total.ok)
+    if kind == "sqlite_queue":
+        total = rivals.Rivals()
+        rivals.trial(kind, 200, order.seed, total, naive=True)
+        yield Line("  two naive scripts are caught", total.trials, f"twice {total.twice}", bool(total.twice))
 
 
-def signalled(full: bool, _seed: int) -> Iterator[Line]:
-    for kind in KINDS:
-        total = signals.Signalled()
-        for n in range(12 if full else 1):
-            signals.trial(kind, signals.SIGNALS[n % 3], 2_000, total)
-        counts = f"unrecorded {total.unrecorded}, open {total.open}, twice {total.twice}, slowest {total.slowest:.2f} s, {total.midway} midway"
-        yield f"ssh lost (SIGHUP, SIGTERM, SIGINT): {kind}", total.trials, counts, total.ok
+def signalled(order: Order, kind: str) -> Iterator[Line]:
     total = signals.Signalled()
-    while not total.unrecorded and total.trials < 20:
-        signals.trial("sqlite_queue", signals.SIGNALS[1], 2_000, total, naive=True)
-    yield "  the naive script is caught", total.trials, f"unrecorded {total.unrecorded}", bool(total.unrecorded)
+    for n in range(order.count(12, 1)):
+        signals.trial(kind, signals.SIGNALS[n % 3], 2_000, total)
+    counts = f"unrecorded {total.unrecorded}, open {total.open}, twice {total.twice}, slowest {total.slowest:.2f} s, {total.midway} midway"
+    yield Line(f"ssh lost (SIGHUP, SIGTERM, SIGINT): {kind}", total.trials, counts, total.ok)
+    if kind == "sqlite_queue":
+        total = signals.Signalled()
+        while not total.unrecorded and total.trials < 20:
+            signals.trial(kind, signals.SIGNALS[1], 2_000, total, naive=True)
+        yield Line("  the naive script is caught", total.trials, f"unrecorded {total.unrecorded}", bool(total.unrecorded))
 
 
-def tampered(full: bool, seed: int) -> Iterator[Line]:
-    total = tamper.trials(1_000 if full else 100, seed)
-    yield "tampering is found", total.trials, f"missed {total.missed}", total.ok
-    yield "  looking at the numbers alone is not enough", total.trials, f"missed {total.missed_by_naive}", bool(total.missed_by_naive)
+def tampered(order: Order, _: str) -> Iterator[Line]:
+    total = tamper.trials(order.count(1_000, 100), order.seed)
+    yield Line("tampering is found", total.trials, f"missed {total.missed}", total.ok)
+    missed = total.missed_by_naive
+    yield Line("  looking at the numbers alone is not enough", total.trials, f"missed {missed}", bool(missed))
 
 
-def froze(full: bool, _seed: int) -> Iterator[Line]:
+def froze(order: Order, _: str) -> Iterator[Line]:
     total = frozen.Frozen()
-    for n in range(20 if full else 2):
+    for n in range(order.count(20, 2)):
         frozen.trial(total, warm=n % 2 == 0)
     counts = f"silent {total.silent}, late {total.late}, slowest {total.slowest:.1f} s, others p95 {total.p95 * 1000:.0f} ms"
-    yield "frozen backend (SIGSTOP on PostgreSQL)", total.trials, counts, total.ok
+    yield Line("frozen backend (SIGSTOP on PostgreSQL)", total.trials, counts, total.ok)
 
 
-PARTS: dict[str, Callable[[bool, int], Iterator[Line]]] = {
-    "tamper": tampered, "mutate": mutated, "closed": untrailed, "rivals": rivalled, "signals": signalled, "frozen": froze, "cut": cut,
-    "kill": killed,
+def audited(_order: Order, _: str) -> Iterator[Line]:
+    total = suite.run(suite.AUDIT, "readonly or read_only")
+    yield Line("audit mode writes nothing (every action, every raw bypass)", total.trials, f"failed {total.failed}{total.said}", total.ok)
+    left = audit.files_left_by_a_naive_reader()
+    yield Line("  a reader that only asks for mode=ro is caught", 1, f"files left {left}", bool(left))
+
+
+def untouched(_order: Order, _: str) -> Iterator[Line]:
+    total = suite.run(suite.RAW_DATA)
+    yield Line("raw data is immutable (tree hash before and after)", total.trials, f"failed {total.failed}{total.said}", total.ok)
+    by_tree, by_contents = audit.raw_data_written_again()
+    found = "found by the tree hash" if by_tree else "not found"
+    yield Line("  bytes put back as they were are caught", 1, found, by_tree and not by_contents)
+
+
+def soaked(order: Order, _: str) -> Iterator[Line]:
+    total = soak.Soaked()
+    soak.trial(order.count(100, soak.FEWEST), order.count(100_000, 2_000), total)
+    counts = (
+        f"{total.refreshes} refreshes, {total.resizes} resizes, {sum(total.opened.values())} openings of {len(total.opened)} screens,"
+        f" each at least {min(total.opened.values())} times; memory {total.growth - 1:+.1%} at {total.memory[-1]:.0f} MB,"
+        f" left behind {len(total.left)}; {total.tally.items} items handed back meanwhile, lost {total.tally.lost}, twice {total.tally.twice},"
+        f" unrecorded {total.tally.unrecorded}"
+    )
+    yield Line("soak: memory stays flat, nothing is left behind", total.turns, counts, total.ok)
+    total = soak.Soaked()
+    soak.trial(soak.FEWEST, 500, total, naive=True)
+    yield Line("  a console that keeps its pages is caught", total.turns, f"memory {total.growth - 1:+.1%}", not total.flat)
+
+
+ONE = ("",)
+PARTS: dict[str, tuple[Callable[[Order, str], Iterator[Line]], Sequence[str]]] = {
+    "soak": (soaked, ONE),
+    "kill": (killed, sorted(KINDS, key=lambda kind: kind.startswith("sqlite"))),
+    "closed": (untrailed, [*closed.WAYS, *LIMITED, *(kind for kind in KINDS if kind != "sqlite_queue")]),
+    "frozen": (froze, ONE),
+    "cut": (cut, ON_POSTGRES),
+    "rivals": (rivalled, list(KINDS)),
+    "signals": (signalled, list(KINDS)),
+    "mutate": (mutated, list(KINDS)),
+    "audit": (audited, ONE),
+    "raw": (untouched, ONE),
+    "tamper": (tampered, ONE),
 }
+"""The longest first, so that none of them is waited for at the end."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--full", action="store_true", help="the full counts; takes a while")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART", help=" ".join(PARTS))
+    parser.add_argument("--of", nargs="+", metavar="SYSTEM", help="only these systems, or ways")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at a time, each in a process of its own")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lines", action="store_true", help="as JSON, a line each")
     given = parser.parse_args()
-    ok = True
-    for name in given.only:
-        began = time.monotonic()
-        for promise, trials, found, passed in PARTS[name](given.full, given.seed):
-            ok = ok and passed
-            took, began = time.monotonic() - began, time.monotonic()
-            sys.stdout.write(f"{'pass' if passed else 'FAIL'}  {promise:<68} {trials:>5} trials  {found}  ({took:.0f} s)\n")
-            sys.stdout.flush()
-    return 0 if ok else 1
+    units: list[Unit] = [(part, of) for part in given.only for of in PARTS[part][1] if given.of is None or of in given.of]
+    if given.jobs > 1:
+        options = ["--seed", str(given.seed), *(["--full"] if given.full else [])]
+        lines = run_apart(units, given.jobs, options)
+    else:
+        order = Order(given.full, given.seed)
+        lines = (line for part, of in units for line in timed(PARTS[part][0](order, of)))
+    return 0 if show(lines, as_json=given.lines) else 1
 
 
 if __name__ == "__main__":

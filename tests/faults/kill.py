@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from tests.faults import processes, systems
-from tests.faults.systems import System
+from tests.faults.systems import Raw, System
 from tests.faults.world import final_outcomes
 
 POINTS = {
@@ -35,7 +35,9 @@ POINTS = {
 EVERY_POINT = (*POINTS["core"], *POINTS["trail"])
 UNKNOWN = ("after_write", "before_outcome")
 """Where a kill leaves written what is not recorded."""
-KILLS_PER_ROUND = 20
+CUTS_PER_ROUND = 20
+CHUNKS = (1_000, 5_000, 50_000)
+"""Microseconds a console may hold the writer's lock: many small chunks, or few large ones."""
 
 
 @dataclass
@@ -60,21 +62,23 @@ class Tally:
     """Trails that do not verify, or raw data that is not what it was."""
     killed_at: dict[str, int] = field(default_factory=dict)
     asked: int = 0
-    whole: float = 0.3
-    """Seconds a round takes when nobody is killed."""
+    struck: int = 0
+    """Overrides that were killed at least once."""
+    whole: dict[int, float] = field(default_factory=dict)
+    """Seconds an override takes when nobody is killed, by the size of its chunks."""
 
     @property
     def ok(self) -> bool:
         return not (self.lost or self.twice or self.unrecorded or self.wrong or self.unfinished or self.broken)
 
 
-def _child(folder: Path, seed: int, *, naive: bool) -> int:
+def _child(folder: Path, chunk: int, *, naive: bool = False) -> int:
     """A fresh console, forked so that it starts at once."""
     pid = os.fork()
     if pid == 0:
         code = 99
         try:
-            code = processes.carry(folder, "", random.Random(seed).choice([1_000, 5_000, 50_000]), naive)
+            code = processes.carry(folder, "", chunk, naive)
         finally:
             os._exit(code)
     return pid
@@ -124,7 +128,8 @@ def plan(folder: Path) -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def check(system: System, ids: list[str], tally: Tally, *, naive: bool) -> None:
+def check(system: System, ids: list[str], tally: Tally, *, naive: bool, reason: str | None = None) -> None:
+    """Compare the oracle with the trail; with a `reason`, with the override that was given it."""
     folder = system.folder
     handed_back = system.handed_back()
     tally.items += len(ids)
@@ -135,7 +140,7 @@ def check(system: System, ids: list[str], tally: Tally, *, naive: bool) -> None:
         told = {id: ["changed"] * times for id, times in system.notes().items()}
     else:
         book = processes.trail_of(folder)
-        (override,) = book.overrides()
+        (override,) = (each for each in book.overrides() if reason in (None, each.reason))
         told = {key.partition("/")[2]: what for key, what in final_outcomes(book, override.op_id).items()}
         tally.unfinished += override.state.value != "finished"
         tally.broken += not book.verify().ok
@@ -171,36 +176,32 @@ def at_work(folder: Path, count: int, seed: int) -> Iterator[None]:
 
 def random_round(items: int, kills: int, tally: Tally, chance: random.Random, *, naive: bool) -> None:
     """One override, killed up to so many times at random moments."""
+    struck, chunk = tally.kills, chance.choice(CHUNKS)
+    longest = tally.whole.get(chunk, 0.3)
     with world(tally.system, items) as (system, ids):
         if not naive:
             plan(system.folder)
         raw = system.raw_hash() if isinstance(system, Raw) else ""
         with at_work(system.folder, 2, chance.randrange(2**31)):
             for _ in range(kills):
-                child = _child(system.folder, chance.randrange(2**31), naive=naive)
-                if _wait(child, chance.uniform(0, max(0.1, tally.whole * 3 / kills))) is not None:
-                    tally.whole *= 0.7  # it was faster than thought: next time kill earlier
+                child = _child(system.folder, chunk, naive=naive)
+                if _wait(child, chance.uniform(0, longest)) is not None:
+                    tally.whole[chunk] = longest * 0.8  # it was faster than thought: next time kill earlier
                     break
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
                 tally.kills += 1
-            _finish(system, chance, naive=naive)
+            _finish(system, chunk, naive=naive)
         check(system, ids, tally, naive=naive)
+        tally.struck += tally.kills > struck
         tally.broken += isinstance(system, Raw) and system.raw_hash() != raw
 
 
-@runtime_checkable
-class Raw(Protocol):
-    """A system with data that nobody may touch."""
-
-    def raw_hash(self) -> str: ...
-
-
-def _finish(system: System, chance: random.Random, *, naive: bool) -> None:
+def _finish(system: System, chunk: int, *, naive: bool) -> None:
     """Fresh processes until one says that the plan is at its end. A naive one cannot know: it is run as long as
     something has failed, as whoever trusts it would, for as long as we look."""
     for _ in range(20 if naive else 5):
-        last = _child(system.folder, chance.randrange(2**31), naive=naive)
+        last = _child(system.folder, chunk, naive=naive)
         status = _wait(last, 3 if naive else 300)
         if status is None:
             os.kill(last, signal.SIGKILL)
@@ -213,12 +214,12 @@ def _finish(system: System, chance: random.Random, *, naive: bool) -> None:
                 return
 
 
-def undisturbed(kind: str, items: int) -> float:
+def undisturbed(kind: str, items: int, chunk: int) -> float:
     with world(kind, items) as (system, _):
         plan(system.folder)
         with at_work(system.folder, 2, 1):
             began = time.monotonic()
-            os.waitpid(_child(system.folder, 1, naive=False), 0)
+            os.waitpid(_child(system.folder, chunk), 0)
             return time.monotonic() - began
 
 
@@ -246,7 +247,7 @@ def point_round(items: int, point: str, tally: Tally, *, passes: int = 2) -> Non
                 tally.killed_at[point] = tally.killed_at.get(point, 0) + 1
             if point in UNKNOWN:
                 _until_taken(system)
-            _finish(system, random.Random(1), naive=False)
+            _finish(system, CHUNKS[0], naive=False)
         check(system, ids, tally, naive=False)
 
 
@@ -256,10 +257,10 @@ def cut_round(items: int, cuts: int, tally: Tally, chance: random.Random) -> Non
         assert isinstance(system, Cuttable)
         plan(system.folder)
         for _ in range(50):
-            child = _child(system.folder, chance.randrange(2**31), naive=False)
+            child = _child(system.folder, chance.choice(CHUNKS))
             status = None
             while status is None:
-                status = _wait(child, chance.uniform(0, max(0.05, tally.whole * 2 / cuts)))
+                status = _wait(child, chance.uniform(0, max(0.05, tally.whole[CHUNKS[0]] * 2 / cuts)))
                 if status is None and tally.kills < tally.asked:
                     tally.kills += system.cut()
             if status == 0:
@@ -275,16 +276,18 @@ class Cuttable(Protocol):
 
 
 def campaign(
-    kind: str, items: int, kills: int, seed: int, *, naive: bool = False, points: Sequence[str] = (), cut: bool = False, log: bool = False
+    kind: str, items: int, kills: int, seed: int, *, overrides: int = 0, naive: bool = False, points: Sequence[str] = (), cut: bool = False,
+    log: bool = False,
 ) -> Tally:
+    """At least so many kills, and so many overrides that were killed; or give up when they don't come."""
     tally, chance = Tally(kind, seed, asked=kills), random.Random(seed)
     if kills and not naive:
-        tally.whole = undisturbed(kind, items)
-    while tally.kills < kills and tally.rounds < 4 + kills:
+        tally.whole = {chunk: undisturbed(kind, items, chunk) for chunk in (CHUNKS[:1] if cut else CHUNKS)}
+    while (tally.kills < kills or tally.struck < overrides) and tally.rounds < 4 + 2 * kills:
         if cut:
-            cut_round(items, min(KILLS_PER_ROUND, kills), tally, chance)
+            cut_round(items, min(CUTS_PER_ROUND, kills), tally, chance)
         else:
-            random_round(items, min(KILLS_PER_ROUND, kills - tally.kills), tally, chance, naive=naive)
+            random_round(items, 6 if naive else 2, tally, chance, naive=naive)
         if log:
             sys.stderr.write(f"{tally}\n")
     for point in points:

@@ -131,9 +131,16 @@ def work(folder: Path, seed: int) -> None:
     systems.of(folder).work(handle, Brisk(), signals)
 
 
-def start(*arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+def command(*arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+    """The command line itself."""
+    return start(*arguments, env=env, module="console", stdout=subprocess.DEVNULL, **options)
+
+
+def start(
+    *arguments: str, env: Mapping[str, str] | None = None, module: str = "tests.faults.processes", **options: Any
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.processes", *arguments], cwd=ROOT, text=True, stderr=subprocess.PIPE,
+        [sys.executable, "-m", module, *arguments], cwd=ROOT, text=True, stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}, **options,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import subprocess
 import sys
 import tempfile
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.faults import closed, frozen, kill, mutate, rivals, signals, tamper
+from console.ui import screens
+from tests.faults import audit, closed, frozen, kill, mutate, rivals, signals, soak, tamper
+from tests.faults.__main__ import OVERRIDES, PARTS
 from tests.faults.processes import ROOT
 from tests.faults.systems import KINDS, ON_POSTGRES
 
@@ -137,3 +140,38 @@ def test_a_frozen_server_is_told_in_time_and_others_answer_meanwhile() -> None:
     total = frozen.Frozen()
     frozen.trial(total, warm=True)
     assert total.ok, total
+
+
+def test_a_reader_that_only_asks_for_mode_ro_is_caught() -> None:
+    assert audit.files_left_by_a_naive_reader() > 0
+
+
+def test_raw_data_that_is_put_back_as_it_was_is_caught_by_the_tree_hash_alone() -> None:
+    assert audit.raw_data_written_again() == (True, False)
+
+
+def test_every_screen_is_opened_by_the_soak() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(screens.__path__)} - {"place"}
+    dialogs = {"help": "help", "pick": "views", "plan": "plan"}
+    assert modules == {*soak.WAYS, *dialogs}
+    assert set(dialogs.values()) <= soak.DIALOGS.keys()
+
+
+@pytest.mark.timeout(300)
+def test_a_soak_leaves_nothing_behind() -> None:
+    total = soak.Soaked()
+    soak.trial(3, 1_000, total)
+    assert not total.left
+    assert total.tally.ok, total.tally
+    assert total.opened.keys() == soak.WAYS.keys() | soak.DIALOGS.keys()
+    assert total.resizes == 3 * len(soak.SIZES)
+
+
+def test_memory_that_grows_is_not_flat() -> None:
+    assert soak.Soaked(memory=[50, 80, 100, 101, 99, 100, 102, 100, 101]).flat
+    assert not soak.Soaked(memory=[100, 102, 104, 106, 108, 110, 112, 114, 116]).flat
+
+
+def test_the_full_table_is_of_every_system() -> None:
+    assert OVERRIDES.keys() == KINDS.keys() == set(PARTS["kill"][1])
+    assert sum(OVERRIDES.values()) >= 500

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from console.core.backend import Budget, Flag, Order, Requeues, RunsEngine
 from console.core.ports import Clock, Stop
@@ -25,8 +26,10 @@ KINDS = {
     "partition_store": "partitions:Partitions",
     "postgres_analyses": "analyses:Analyses",
     "workflow_steps": "steps:Steps",
+    "sql_table": "mapped:River",
+    "sql_table-statements": "mapped:SolidQueue",
 }
-ON_POSTGRES = ("postgres_analyses", "workflow_steps")
+ON_POSTGRES = ("postgres_analyses", "workflow_steps", "sql_table", "sql_table-statements")
 FAILED = "condition:failed,terminal"
 KEEP = Order()
 FRESH = Order(budget=Budget.FRESH)
@@ -91,6 +94,13 @@ class System(ABC):
 
     def drop(self) -> None:  # noqa: B027  most have nothing
         """Leave nothing running or stored outside of the folder."""
+
+
+@runtime_checkable
+class Raw(Protocol):
+    """A system with data that nobody may touch."""
+
+    def raw_hash(self) -> str: ...
 
 
 def create(kind: str, folder: Path, items: int) -> tuple[System, list[str]]:

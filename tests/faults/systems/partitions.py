@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import random
+import shutil
 import sqlite3
+import tempfile
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from console.core.policy import PolicyOverride
@@ -19,6 +24,23 @@ from tests.faults.systems.sqlite_queues import ORACLE, SqliteSystem
 NAMED = "{0}.source || '/' || {0}.customer_id || '/' || {0}.query_name || '/' || {0}.logical_date"
 FIRST_DAY = date(2026, 1, 1)
 DAYS = 250
+
+
+@cache
+def _raw_runs(items: int) -> Path:
+    """Raw data is never written, so every store that this process makes has the same."""
+    root = Path(tempfile.mkdtemp(prefix="retriage-raw-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    for n in range(items):
+        customer, day = f"c{n // DAYS}", (FIRST_DAY + timedelta(days=n % DAYS)).isoformat()
+        run = f"{day}T01:00:00.000Z"
+        folder = root.joinpath("ads", f"customer_id={customer}", "query_name=spend", f"logical_date={day}", f"run_id={run}")
+        folder.mkdir(parents=True)
+        (folder / "payload.jsonl").write_text('{"n": 1}\n')
+        told = {"source": "ads", "customer_id": customer, "query_name": "spend", "logical_date": day, "run_id": run, "record_count": 1,
+                "schema_version": "v1"}
+        (folder / "metadata.json").write_text(json.dumps(told))
+    return root
 
 
 class Partitions(SqliteSystem):
@@ -33,7 +55,7 @@ class Partitions(SqliteSystem):
             day = (FIRST_DAY + timedelta(days=n % DAYS)).isoformat()
             at = (began + timedelta(microseconds=n + 1)).isoformat()
             rows.append(("ads", f"c{n // DAYS}", "spend", day, "failed", None, None, None, at, "COUNT_MISMATCH: 1", 1))
-            self._run_of(f"c{n // DAYS}", day)
+        (self.folder / "raw").symlink_to(_raw_runs(items))
         with closing(sqlite3.connect(self.folder / "queue.db", isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(self.ddl)
@@ -46,26 +68,19 @@ class Partitions(SqliteSystem):
             connection.executescript(oracle)
         return sorted(self.present())
 
-    def _run_of(self, customer: str, day: str) -> None:
-        folder = self.folder.joinpath("raw", "ads", f"customer_id={customer}", "query_name=spend", f"logical_date={day}", f"run_id={day}T01:00:00.000Z")
-        folder.mkdir(parents=True)
-        (folder / "payload.jsonl").write_text('{"n": 1}\n')
-        told = {"source": "ads", "customer_id": customer, "query_name": "spend", "logical_date": day, "run_id": f"{day}T01:00:00.000Z",
-                "record_count": 1, "schema_version": "v1"}
-        (folder / "metadata.json").write_text(json.dumps(told))
-
     def raw_hash(self) -> str:
         """Of the whole raw tree: names, times and contents."""
         digest = hashlib.sha256()
-        for path in sorted((self.folder / "raw").rglob("*")):
+        raw = (self.folder / "raw").resolve()
+        for path in sorted(raw.rglob("*")):
             stat = path.lstat()
-            digest.update(f"{path.relative_to(self.folder)} {stat.st_mtime_ns} {stat.st_ino} {stat.st_mode}\n".encode())
+            digest.update(f"{path.relative_to(raw)} {stat.st_mtime_ns} {stat.st_ino} {stat.st_mode}\n".encode())
             if path.is_file():
                 digest.update(path.read_bytes())
         return digest.hexdigest()
 
     def open(self, deadline: timedelta = timedelta(seconds=30)) -> PartitionStore:  # type: ignore[override]
-        options = Options(url=f"sqlite:///{self.folder}/queue.db", raw_sink=str(self.folder / "raw"), validator=True)
+        options = Options(url=f"sqlite:///{self.folder}/queue.db", raw_sink=str((self.folder / "raw").resolve()), validator=True)
         return PartitionStore.open(self.name, options, PolicyOverride(), read_only=False, deadline=deadline)
 
     def mutate(self, ids: list[str], chance: random.Random) -> None:

@@ -1,0 +1,108 @@
+"""The lines of the table: what was promised, how often it was tried, what went wrong, and whether it holds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from tests.faults.kill import Tally
+from tests.faults.processes import ROOT
+
+
+class Line(NamedTuple):
+    """One promise on one system; a naive variant that is caught begins with two blanks."""
+
+    promise: str
+    trials: int
+    found: str
+    ok: bool
+    items: int = 0
+    """How many were handed back under kills, with how many of them `lost`, handed back `twice`, `unrecorded`."""
+    lost: int = 0
+    twice: int = 0
+    unrecorded: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, promise: str, tally: Tally, ok: bool) -> Line:
+        found = (
+            f"lost {tally.lost}, twice {tally.twice}, unrecorded {tally.unrecorded}, wrong {tally.wrong}, unfinished {tally.unfinished},"
+            f" broken {tally.broken}; {tally.items} items in {tally.rounds} overrides, {tally.indeterminate} indeterminate"
+        )
+        return cls(promise, tally.kills, found, ok, tally.items, tally.lost, tally.twice, tally.unrecorded)
+
+    def told(self) -> str:
+        return f"{'pass' if self.ok else 'FAIL'}  {self.promise:<68} {self.trials:>6} trials  {self.found}  ({self.seconds:.0f} s)\n"
+
+
+@dataclass
+class Summary:
+    lines: list[Line] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.lines) and all(line.ok for line in self.lines)
+
+    def told(self, seconds: float) -> str:
+        promises = [line for line in self.lines if not line.promise.startswith("  ")]
+        killed = [line for line in promises if line.items]
+        broken = sum(not line.ok for line in self.lines)
+        held = f"{broken} of {len(self.lines)} lines FAILED" if broken else f"all {len(promises)} promises held"
+        counts = ", ".join(f"{name} {sum(getattr(line, name) for line in killed)}" for name in ("lost", "twice", "unrecorded"))
+        return (
+            f"{held}, {len(self.lines) - len(promises)} naive variants caught; {sum(line.trials for line in killed)} kills and cuts,"
+            f" {sum(line.items for line in killed):_} items, {counts}, in {seconds / 60:.0f} min\n"
+        ).replace("_", " ")
+
+
+Unit = tuple[str, str]
+"""A part, and what of it: a system, or a way."""
+
+
+def run_apart(units: Sequence[Unit], jobs: int, options: Sequence[str]) -> Iterator[Line]:
+    """So many at a time, each in a process of its own; lines as they come."""
+    waiting, lines = iter(units), SimpleQueue[Line | None]()
+
+    def work() -> None:
+        while (unit := next(waiting, None)) is not None:
+            part, of = unit
+            command = [sys.executable, "-m", "tests.faults", "--lines", "--only", part, "--of", of, *options]
+            with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    lines.put(Line(*json.loads(line)))
+            if process.returncode not in (0, 1):
+                lines.put(Line(f"{part}: {of}", 0, f"it ended with {process.returncode}", False))
+        lines.put(None)
+
+    for _ in range(jobs):
+        threading.Thread(target=work, daemon=True).start()
+    for _ in range(jobs):
+        while (line := lines.get()) is not None:
+            yield line
+
+
+def timed(lines: Iterator[Line]) -> Iterator[Line]:
+    began = time.monotonic()
+    for line in lines:
+        yield line._replace(seconds=time.monotonic() - began)
+        began = time.monotonic()
+
+
+def show(lines: Iterator[Line], *, as_json: bool) -> bool:
+    """Print each as it comes, and what it all comes to; whether everything holds."""
+    summary, began = Summary(), time.monotonic()
+    for line in lines:
+        summary.lines.append(line)
+        sys.stdout.write(json.dumps(line) + "\n" if as_json else line.told())
+        sys.stdout.flush()
+    if not as_json:
+        sys.stdout.write("\n" + summary.told(time.monotonic() - began))
+    return summary.ok
