@@ -29,8 +29,10 @@ class Raised:
     requested = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Call:
+    """One question. Told apart by identity: to compare two would let another thread change the list meanwhile."""
+
     work: Callable[[], Any]
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Any]

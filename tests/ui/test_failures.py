@@ -272,3 +272,23 @@ async def test_a_key_between_the_first_rows_and_the_scrollbar_scrolls(tmp_path: 
         table.question = Question(Filter(), Sort())
         await until(pilot, lambda: table.cursor > 0 and table.item is not None)
         assert table.top <= table.cursor < table.top + table.rows_shown
+
+
+async def test_a_list_without_one_of_its_backends_is_at_least_so_long(tmp_path: Path) -> None:
+    """The row that says so is no failure, and how many are behind it nobody knows."""
+    small = small_world(tmp_path, 20)
+    shown = len(list(Listing(small.backends, Filter(), NOON)))
+    laid = desk([*small.backends, open_queue(tmp_path / "missing.db", "gone")], small.clock)
+    async with opened(laid) as pilot:
+        await failures(pilot)
+        await until(pilot, lambda: items(pilot).complete)
+        await until(pilot, lambda: f"1 of ≥ {shown}" in screen_text(pilot))
+
+
+async def test_a_sorted_column_that_is_narrow_keeps_title_and_arrow(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 40), NARROW) as pilot:
+        screen = await failures(pilot)
+        screen.sort = Sort.parse("next")
+        await until(pilot, lambda: "next retry↑" in screen_text(pilot))
+        screen.sort = Sort.parse("id")
+        await until(pilot, lambda: "item ↑" in screen_text(pilot) and "next retry " in screen_text(pilot))

@@ -23,7 +23,7 @@ from console.ui.screens.override import OverrideScreen
 from console.ui.screens.plan import PlanScreen
 from console.ui.screens.run import RunScreen
 from console.ui.screens.trail import TrailScreen
-from tests.ui.driving import console, failures, filtered, items, opened, screen_text, until
+from tests.ui.driving import NARROW, console, failures, filtered, items, opened, screen_text, until
 from tests.ui.world import NOON, small_world, with_trail
 
 
@@ -241,3 +241,21 @@ async def test_what_a_killed_console_left_is_told_at_once_and_resumed(tmp_path: 
         await pilot.press("x")
         await until(pilot, lambda: book.override("killed").state is OverrideState.FINISHED)
     assert book.override("killed").counts == {"changed": plan.changes}
+
+
+async def test_a_record_edited_by_hand_is_named_in_full(tmp_path: Path) -> None:
+    laid = with_trail(small_world(tmp_path, 100), tmp_path)
+    operations = laid.operations
+    assert operations is not None
+    plan = operations.propose(Matching(Filter.parse("condition:terminal error~timeout")), Order(), Now())
+    operations.carry_out(plan.id, Confirmation(laid.who, laid.whence, "as agreed", plan.changes))
+    with sqlite3.connect(tmp_path / "state" / "trail.db") as db:
+        for (trigger,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            db.execute(f'DROP TRIGGER "{trigger}"')
+        db.execute("UPDATE record SET body = replace(body, 'as agreed', 'as ordered') WHERE seq = 1")
+    async with opened(laid, NARROW) as pilot:
+        await pilot.press("4", "v")
+        await until(pilot, lambda: "✗ broken at record 1" in screen_text(pilot))
+        assert [str(told.message) for told in pilot.app._notifications] == [
+            "The trail is broken at record 1: was edited: its hash does not fit. Nothing after it can be relied on."
+        ]

@@ -92,6 +92,17 @@ async def test_without_colour_everything_is_still_said(tmp_path: Path, monkeypat
 # -- overview ----------------------------------------------------------------------------------------
 
 
+async def test_overview_in_a_tiny_terminal_cuts_lines_and_keeps_its_numbers(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 100), (60, 15)) as pilot:
+        await until(pilot, lambda: console(pilot).healths["analysis-queue"].oldest)
+        await until(pilot, lambda: "failed   oldest" in screen_text(pilot))
+        card, chart = screen_text(pilot).split("Retries in the next hour")
+        assert card.count("attempts ·") == 1  # the third line of the first card: nothing before it has wrapped
+        assert "+1h" in chart
+        assert " due " in chart
+        assert "h: next day" in chart
+
+
 @pytest.mark.parametrize("size", [NARROW, WIDE])
 async def test_overview_tells_of_every_backend(tmp_path: Path, size: tuple[int, int]) -> None:
     laid = small_world(tmp_path, 100)

@@ -58,6 +58,8 @@ class FailuresScreen(Place):
         super().__init__()
         self._generation = 0
         self._count: tuple[int, bool] | None = None
+        self._silent = 0
+        """How many backends did not answer when it was counted."""
         self._soon: Timer | None = None
         self._possible: tuple[bool, bool] | None = None
         self._counted_at = self._counting_took = 0.0
@@ -105,6 +107,7 @@ class FailuresScreen(Place):
     def _ask(self) -> None:
         self._generation += 1
         self._count = None
+        self._silent = 0
         self.table.estimate = None
         self.table.question = Question(self.filter, self.sort)
         self._recount()
@@ -139,6 +142,7 @@ class FailuresScreen(Place):
         if message.generation != self._generation:
             return
         self._count = (message.rows, message.exact and not message.silent)
+        self._silent = len(message.silent)
         self.table.estimate = message.rows
         self._say()
 
@@ -215,8 +219,8 @@ class FailuresScreen(Place):
         items = self.table
         if not items.total():
             return Content("")
-        if items.complete:
-            total = cells.thousands(items.total())
+        if items.complete:  # a backend that does not answer has one row, which says so
+            total = cells.count(Count(items.total() - self._silent, exact=not self._silent))
         elif self._count is not None:
             total = cells.count(Count(max(self._count[0], items.total() - 1), self._count[1]))
         else:

@@ -35,6 +35,9 @@ _OFFER = """
 [b $accent]d[/] opens that world here and now: nothing in it is real,
 and nothing outside it is touched."""
 
+_LOW = 20
+"""Lines of a terminal below which the chart gives way."""
+
 
 class OverviewScreen(Place):
     """Where the console opens."""
@@ -63,6 +66,7 @@ class OverviewScreen(Place):
         self.on_resize()
 
     def on_resize(self) -> None:
+        self.set_class(self.size.height < _LOW, "low")
         for grid in self.query("#cards"):
             cards = len(self.desk.entries)
             grid.set_class(self.size.width >= 120 and cards > 1, "two")

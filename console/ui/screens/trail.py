@@ -173,9 +173,11 @@ class TrailScreen(Place):
             self.query_one(".empty", Static).update(self._nothing(message.fault))
         state = self.query_one("#state", StatusLine)
         state.right = safe.phrase(
-            "$count [$muted]overrides,[/] $refused [$muted]refusals[/] ",
+            "$count [$muted]$overrides,[/] $refused [$muted]$refusals[/] ",
             count=len(message.overrides),
+            overrides="override" if len(message.overrides) == 1 else "overrides",
             refused=len(message.refusals),
+            refusals="refusal" if len(message.refusals) == 1 else "refusals",
         )
         if message.unresolved:
             state.left = safe.phrase(
@@ -235,6 +237,8 @@ class TrailScreen(Place):
             state.left = safe.phrase(
                 " [b $error]✗ broken at record $seq:[/] $what", seq=found.first_bad, what=found.what
             )
+            told = f"The trail is broken at record {found.first_bad}: {found.what}. Nothing after it can be relied on."
+            self.console_app.say(told, severity="error")  # whole: the line below may be too short for it
 
     def action_copy(self) -> None:
         if (override := self._override()) is not None:

@@ -127,7 +127,7 @@ class BackendCard(Widget, can_focus=True):
             parts.append(safe.phrase("[$muted]oldest[/] $age", age=ago(now - health.oldest)))
         elif health.recent is not None and not sum(health.recent.counts) and not health.recent.before:
             parts.append(Content.from_markup("[$muted]no failures[/]"))
-        return Content("   ").join(parts)
+        return self._cut(Content("   ").join(parts), self.size.width)
 
     def _policy(self, health: Health, width: int) -> Content:
         text = "policy unknown" if health.policy is None else str(health.policy)

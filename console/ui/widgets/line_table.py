@@ -214,7 +214,7 @@ class LineTable(ScrollView, can_focus=True):
             if column.right:  # no room to spare: the arrow stands in the gap
                 text += safe.fit(column.title, size, right=True) + arrow.ljust(GAP)
             else:
-                text += safe.fit(f"{column.title} {arrow}", size) + " " * GAP
+                text += safe.fit(f"{column.title} {arrow}".rstrip(), size) + " " * GAP
         return Strip([Segment(safe.fit(text.rstrip(), width), style)], width)
 
     def _line(self, row: int, width: int, on_cursor: bool) -> Strip:

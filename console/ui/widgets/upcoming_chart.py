@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from itertools import groupby
+from math import ceil
 
 from textual.content import Content
 from textual.reactive import reactive
@@ -64,12 +65,28 @@ class UpcomingChart(Widget):
         height = max(self.size.height - 1 - len(numbers), 1)
         return Content("\n").join([*self._picture(counts, height), self._scale(), *numbers])
 
+    @property
+    def _room(self) -> int:
+        """Cells there are for the buckets."""
+        return max(self.size.width - _AXIS - 1, 1)
+
+    @property
+    def _together(self) -> int:
+        """How many buckets share a column where there is not one for each."""
+        return ceil(BUCKETS / self._room)
+
+    @property
+    def _wide(self) -> int:
+        """How many cells a column is wide."""
+        return max(self._room * self._together // BUCKETS, 1)
+
     def _picture(self, counts: list[int], height: int) -> list[Content]:
-        wide = max((self.size.width - _AXIS - 1) // BUCKETS, 1)
-        stormy = storms(counts)
-        top = max(counts)
+        wide, together = self._wide, self._together
+        shared = [sum(counts[first : first + together]) for first in range(0, BUCKETS, together)]
+        stormy = {bucket // together for bucket in storms(counts)}
+        top = max(shared)
         lines = []
-        for level, row in enumerate(columns(counts, height)):
+        for level, row in enumerate(columns(shared, height)):
             label = thousands(top) if level == 0 and top else ""
             parts = [safe.phrase("[$muted]$label[/]", label=safe.fit(label, _AXIS - 2, right=True) + " │")]
             for storm, run in groupby(enumerate(row), key=lambda pair: pair[0] in stormy):
@@ -79,9 +96,8 @@ class UpcomingChart(Widget):
         return lines
 
     def _scale(self) -> Content:
-        wide = max((self.size.width - _AXIS - 1) // BUCKETS, 1)
         ticks = 4
-        step = BUCKETS * wide // ticks
+        step = ceil(BUCKETS / self._together) * self._wide // ticks
         marks = "".join(("now" if n == 0 else f"+{_short(self.span * n / ticks)}").ljust(step) for n in range(ticks))
         return Content.styled(" " * (_AXIS - 2) + " └" + marks + f"+{_short(self.span)}", "$muted")
 
