@@ -275,6 +275,35 @@ def test_whatever_the_shape_only_a_config_fault_comes_out(tree: dict[str, object
         assert str(fault)
 
 
+_spans = st.integers(1, 10**10).map(lambda n: timedelta(milliseconds=n))
+_backoffs = st.lists(_spans, min_size=1, max_size=4).map(lambda delays: FixedDelays(tuple(delays))) | st.builds(
+    Exponential, _spans, st.integers(2, 40).map(lambda halves: halves / 2), st.none() | _spans, st.integers(0, 100).map(lambda n: n / 100)
+)
+_policies = st.builds(RetryPolicy, st.integers(0, 10**6), _backoffs, st.booleans(), st.none() | _spans)
+
+
+def _as_config(shown: str) -> str:
+    """What an operator would write to get the policy that is shown."""
+    attempts, backoff, *rest = shown.split(" · ")
+    keys = [f"max_attempts: {attempts.removesuffix(' attempts')}", f"retryable: {str('not retryable' not in rest).lower()}"]
+    keys += [f"max_age: {part.removeprefix('until ').removesuffix(' old')}" for part in rest if part.startswith("until ")]
+    if "×" not in backoff:
+        return "{" + ", ".join([*keys, f"delays: [{backoff}]"]) + "}"
+    backoff, _, jitter = backoff.partition(" ±")
+    base, _, factor = backoff.partition(" ×")
+    factor, _, cap = factor.partition(" up to ")
+    keys += [f"base: {base}", f"multiplier: {factor}", f"jitter: {jitter or '0%'}", *([f"cap: {cap}"] if cap else [])]
+    return "{" + ", ".join(keys) + "}"
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_policies)
+def test_a_policy_written_as_it_is_shown_is_the_same_policy(policy: RetryPolicy) -> None:
+    (found,) = loads(f"backends: {{q: {{plugin: p, policy: {_as_config(str(policy))}}}}}", FILE).backends
+    assert found.policy.override().over(RetryPolicy()) == policy
+    assert str(found.policy.override().over(RetryPolicy())) == str(policy)
+
+
 # --- a plugin's own keys
 
 

@@ -45,6 +45,24 @@ def test_naive_reads_back_but_for_the_repeated_hour(at: datetime) -> None:
     assert back == at or (style.ambiguous(raw) and back == at - timedelta(hours=1))
 
 
+CHANGES = (datetime(2026, 3, 29, 1, tzinfo=UTC), datetime(2026, 10, 25, 1, tzinfo=UTC))
+"""When clocks are changed in Berlin."""
+
+
+@given(st.sampled_from(CHANGES), st.timedeltas(timedelta(hours=-3), timedelta(hours=3)), st.timedeltas(timedelta(0), timedelta(days=2)))
+def test_a_delay_is_as_long_as_it_is_when_clocks_are_changed_meanwhile(change: datetime, before: timedelta, delay: timedelta) -> None:
+    at = change + before
+    for style in (IsoText(BERLIN), IsoText(), Aware()):
+        began, ends = (style.decode(style.encode(moment)) for moment in (at, at + delay))
+        assert (began, ends) == (at, at + delay)
+        assert ends - began == delay
+    naive = Naive(BERLIN)
+    stored = [naive.encode(moment) for moment in (at, at + delay)]
+    began, ends = map(naive.decode, stored)
+    wrong = ends - began - delay  # a column without a zone cannot tell the two hours apart: never by more than that one
+    assert wrong == timedelta(0) or (abs(wrong) == timedelta(hours=1) and any(map(naive.ambiguous, stored)))
+
+
 @pytest.mark.parametrize(
     ("raw", "read", "ambiguous"),
     [
