@@ -14,8 +14,8 @@ from tests.faults.systems import KINDS, ON_POSTGRES
 from tests.faults.table import Line, Unit, run_apart, show, timed
 
 OVERRIDES = {
-    "sqlite_queue": 200, "sqlite_queue-tasks": 90, "file_queue": 35, "partition_store": 25, "postgres_analyses": 50, "workflow_steps": 35,
-    "sql_table": 45, "sql_table-statements": 20,
+    "sqlite_queue": 270, "sqlite_queue-tasks": 110, "file_queue": 25, "partition_store": 10, "postgres_analyses": 30, "workflow_steps": 20,
+    "sql_table": 25, "sql_table-statements": 10,
 }
 """500 in all, each of 10 000 items that are handed back to live workers, and each killed at least once."""
 LIMITED = {"out of room": "size", "not ours to write": "nobody", "not ours to see": "hidden"}

@@ -145,8 +145,7 @@ class Watched(Terminal):
         """The kernel tells the console; it has heard when it paints."""
         self.child.setwinsize(*size)
         self._take(1.0)
-        while self._take(0.01):
-            pass
+        self.watch(0.03)
 
     def resident(self) -> float:
         pages = int(Path(f"/proc/{self.child.pid}/statm").read_text().split()[1])
@@ -190,7 +189,7 @@ def console(config: str, counter: str, *naive: str) -> int:
 
 CONFIG = """
 console:
-  refresh: 20ms
+  refresh: 40ms
   chunk_target: 1ms
   max_items: 1000000
   confirm_from: 1000000

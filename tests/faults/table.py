@@ -76,10 +76,12 @@ def run_apart(units: Sequence[Unit], jobs: int, options: Sequence[str]) -> Itera
             command = [sys.executable, "-m", "tests.faults", "--lines", "--only", part, "--of", of, *options]
             with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
                 assert process.stdout is not None
-                for line in process.stdout:
-                    lines.put(Line(*json.loads(line)))
-            if process.returncode not in (0, 1):
-                lines.put(Line(f"{part}: {of}", 0, f"it ended with {process.returncode}", False))
+                said = Summary()
+                for text in process.stdout:
+                    said.lines.append(Line(*json.loads(text)))
+                    lines.put(said.lines[-1])
+            if (said.ok and process.returncode) or not said.lines:  # it ended before it had tried everything
+                lines.put(Line(f"{part}: {of}", 0, f"ended early, with {process.returncode}", False))
         lines.put(None)
 
     for _ in range(jobs):

@@ -17,6 +17,7 @@ from tests.faults import audit, closed, frozen, kill, mutate, rivals, signals, s
 from tests.faults.__main__ import OVERRIDES, PARTS
 from tests.faults.processes import ROOT
 from tests.faults.systems import KINDS, ON_POSTGRES
+from tests.faults.table import Line, Summary, run_apart
 
 SEED = 20261110
 OTHERS = [kind for kind in KINDS if kind != "sqlite_queue"]
@@ -175,3 +176,19 @@ def test_memory_that_grows_is_not_flat() -> None:
 def test_the_full_table_is_of_every_system() -> None:
     assert OVERRIDES.keys() == KINDS.keys() == set(PARTS["kill"][1])
     assert sum(OVERRIDES.values()) >= 500
+
+
+def test_a_part_that_ends_early_is_a_line_that_fails() -> None:
+    (line,) = run_apart([("tamper", "no such way")], 2, [])
+    assert not line.ok
+    assert "ended early" in line.found
+
+
+def test_the_summary_counts_kills_and_tells_what_failed() -> None:
+    held = Summary([Line("killed", 3, "", True, items=30_000), Line("  naive", 1, "", True, items=7), Line("soak", 5, "", True)])
+    assert held.ok
+    counts = "1 naive variants caught; 3 kills and cuts, 30 000 items, lost 0, twice 0, unrecorded 0, in 2 min\n"
+    assert held.told(120) == f"all 2 promises held, {counts}"
+    broken = Summary([*held.lines, Line("killed", 1, "", False)])
+    assert not broken.ok
+    assert broken.told(120).startswith("1 of 4 lines FAILED, ")

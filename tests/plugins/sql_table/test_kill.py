@@ -25,12 +25,7 @@ ROOT = Path(__file__).parents[3]
 ITEMS = 200
 ALL = f"FROM generate_series(1, {ITEMS}) n"
 WAYS = {
-    # the shared guard, a guard of our own, a function, statements: what fills the tables, and what once looks like
-    "river": (
-        "INSERT INTO river_job (state, attempt, max_attempts, args, kind, finalized_at)"
-        f" SELECT 'discarded', 25, 25, '{{}}', 'mail', now() {ALL}",
-        "SELECT count(*) FROM river_job WHERE state = 'available' AND max_attempts = 26 AND attempt = 25",
-    ),
+    # a key of two parts, a function: what fills the tables, and what once looks like; other ways are in tests/faults
     "pg_boss": (
         f"INSERT INTO pgboss.job (name, state, retry_limit, retry_count, started_on) SELECT 'mail', 'failed', 2, 2, now() {ALL}",
         "SELECT count(*) FROM pgboss.job WHERE state = 'retry' AND retry_limit = 3",
@@ -38,12 +33,6 @@ WAYS = {
     "procrastinate": (
         f"INSERT INTO procrastinate_jobs (queue_name, task_name, status, attempts) SELECT 'q', 'mail', 'failed', 1 {ALL}",
         "SELECT count(*) FROM procrastinate_jobs WHERE status = 'todo' AND attempts = 2",
-    ),
-    "solid_queue": (
-        "WITH made AS (INSERT INTO solid_queue_jobs (queue_name, class_name, arguments, created_at, updated_at)"
-        f" SELECT 'q', 'Mail', '{{\"executions\": 3}}', now(), now() {ALL} RETURNING id)"
-        " INSERT INTO solid_queue_failed_executions (job_id, created_at) SELECT id, now() FROM made",
-        "SELECT count(*) FROM solid_queue_ready_executions WHERE NOT EXISTS (SELECT 1 FROM solid_queue_failed_executions)",
     ),
 }
 CHILD = """
