@@ -14,8 +14,8 @@ from tests.faults.systems import KINDS, ON_POSTGRES
 from tests.faults.table import Line, Unit, run_apart, show, timed
 
 OVERRIDES = {
-    "sqlite_queue": 270, "sqlite_queue-tasks": 110, "file_queue": 25, "partition_store": 10, "postgres_analyses": 30, "workflow_steps": 20,
-    "sql_table": 25, "sql_table-statements": 10,
+    "sqlite_queue": 300, "sqlite_queue-tasks": 111, "file_queue": 20, "partition_store": 10, "postgres_analyses": 25, "workflow_steps": 15,
+    "sql_table": 15, "sql_table-statements": 4,
 }
 """500 in all, each of 10 000 items that are handed back to live workers, and each killed at least once."""
 LIMITED = {"out of room": "size", "not ours to write": "nobody", "not ours to see": "hidden"}
@@ -142,7 +142,7 @@ def untouched(_order: Order, _: str) -> Iterator[Line]:
 
 def soaked(order: Order, _: str) -> Iterator[Line]:
     total = soak.Soaked()
-    soak.trial(order.count(100, soak.FEWEST), order.count(100_000, 2_000), total)
+    soak.trial(order.count(100, soak.FEWEST), order.count(10_000, 1_000), total)
     counts = (
         f"{total.refreshes} refreshes, {total.resizes} resizes, {sum(total.opened.values())} openings of {len(total.opened)} screens,"
         f" each at least {min(total.opened.values())} times; memory {total.growth - 1:+.1%} at {total.memory[-1]:.0f} MB,"

@@ -192,6 +192,7 @@ console:
   refresh: 40ms
   chunk_target: 1ms
   max_items: 1000000
+  canary_failure_limit: 100%
   confirm_from: 1000000
   trail: sqlite:///{queue}/state/trail.db
   views: {{storms: "condition:retrying next<15m"}}
@@ -245,7 +246,7 @@ def _trial(folder: Path, system: systems.System, ids: list[str], turns: int, tot
         _requeue_one(terminal)
         override = processes.command(
             "requeue", "--config", config, "--backend", system.name, "--where", systems.FAILED, "--reason", "soak",
-            "--confirm", str(len(ids)), env=home,
+            "--confirm", str(len(ids)), "--release", "canary 20", env=home,
         )
         stack.enter_context(ended(override))
         for turn in range(turns):
