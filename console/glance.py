@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from console.places import config_folder
+
 MAX_BYTES = 256 * 1024
 
 
@@ -43,7 +45,5 @@ def find_config(explicit: Path | None = None) -> Path | None:
         return explicit
     if named := os.environ.get("RETRIAGE_CONFIG"):
         return Path(named).expanduser()
-    from platformdirs.unix import Unix
-
-    default = Unix("retriage").user_config_path / "config.yaml"
+    default = config_folder() / "config.yaml"
     return default if default.is_file() else None

@@ -67,10 +67,10 @@ class Signals:
 
 def write_crash_file(error: BaseException, about: str) -> Path | None:
     """The traceback without locals and with secrets masked, for its owner only; None when there is no place."""
+    from console.places import state_folder
     from console.settings import mask_text
-    from console.settings.models import PLACES
 
-    folder = PLACES.user_state_path / "crashes"
+    folder = state_folder() / "crashes"
     path = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}.txt"
     python = ".".join(map(str, sys.version_info[:3]))
     text = f"{about}\nPython {python} on {sys.platform}\n\n{''.join(traceback.format_exception(error))}"

@@ -159,6 +159,12 @@ def test_an_interrupt_is_not_swallowed() -> None:
         registry.open_all(loads("backends: {a: {plugin: fake_good, path: interrupt}}"))
 
 
+def test_no_other_distribution_takes_the_place_of_a_plugin_of_ours(site: Path) -> None:
+    distribution(site, "thief", "[retriage.backends]\nsqlite_queue = fake_good:Queue\n")
+    assert registry.load("sqlite_queue").__module__ == "plugins.sqlite_queue.backend"
+    assert [p.distribution for p in registry.available() if p.name == "sqlite_queue"] == ["retriage", "thief"]
+
+
 def test_two_distributions_with_one_name_are_refused(site: Path) -> None:
     distribution(site, "others", "[retriage.backends]\nfake_good = fake_raises:Queue\n")
     assert trouble("fake_good") == (

@@ -66,9 +66,10 @@ def test_the_example_is_valid_and_complete() -> None:
 def test_the_example_shows_the_defaults() -> None:
     shown = loads((ROOT / "config.example.yaml").read_text()).console
     default = loads("console:").console
-    for name in ("refresh", "confirm_from", "max_items", "trail", "canary_failure_limit", "canary_deadline",
+    for name in ("refresh", "confirm_from", "max_items", "canary_failure_limit", "canary_deadline",
                  "chunk_target", "deadline", "read_only"):  # fmt: skip
         assert getattr(shown, name) == getattr(default, name), name
+    assert shown.trail_url() == default.trail_url()
 
 
 def test_plain_words_that_yaml_1_1_would_twist_stay_text() -> None:
@@ -88,7 +89,7 @@ def test_variables_and_home_are_expanded(tmp_path: Path) -> None:
 
 def test_the_trail_lies_in_the_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def place() -> str:
-        return loads("console:").console.trail.get_secret_value()
+        return loads("console:").console.trail_url()
 
     assert place() == f"sqlite:///{tmp_path}/.local/state/retriage/trail.db"
     monkeypatch.setenv("XDG_STATE_HOME", "/srv/state")

@@ -22,7 +22,7 @@ from console.demo import analyses, fulfilment, jobs, mail, payments, warehouse, 
 from console.demo.companion import companion
 from console.demo.part import Site, sizes
 from console.demo.server import server_for
-from console.settings.models import PLACES
+from console.places import state_folder
 
 PARTS = (
     *payments.PARTS, *jobs.PARTS, *mail.PARTS, *analyses.PARTS, *fulfilment.PARTS, *warehouse.PARTS,
@@ -101,7 +101,7 @@ def open_world(wanted: Wanted, progress: Progress, keep: ExitStack, base: dateti
 
     It stays ours until `keep` is closed.
     """
-    place = Path(wanted.folder).expanduser().resolve() if wanted.folder else PLACES.user_state_path / "demo"
+    place = Path(wanted.folder).expanduser().resolve() if wanted.folder else state_folder() / "demo"
     _require_usable(place)
     now = (base or datetime.now(UTC)).replace(microsecond=0)
     config, mark = place / "config.yaml", _mark(place)

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal, Self, TypeVar
 
-from platformdirs.unix import Unix
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -26,10 +25,8 @@ from pydantic_core import PydanticCustomError
 
 from console.core.policy import Backoff, Exponential, FixedDelays, PolicyOverride
 from console.core.text import parse_duration
+from console.places import state_folder
 from console.settings.section import Section
-
-PLACES = Unix("retriage")
-"""XDG places on every system: ~/.config and ~/.local/state unless the environment says otherwise."""
 
 _DATABASE = re.compile(r"(?:sqlite|postgres(?:ql)?)(?:\+\w+)?://.+", re.S)
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
@@ -109,10 +106,6 @@ def _nothing() -> Mapping[str, str]:
     return MappingProxyType({})
 
 
-def _default_trail() -> SecretStr:
-    return SecretStr(f"sqlite:///{PLACES.user_state_path / 'trail.db'}")
-
-
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
@@ -125,7 +118,7 @@ class ConsoleSettings(_Part):
     refresh: Positive = timedelta(seconds=5)
     confirm_from: int = Field(default=20, ge=1)
     max_items: int = Field(default=10_000, ge=1)
-    trail: Annotated[SecretStr, AfterValidator(_database)] = Field(default_factory=_default_trail)
+    trail: Annotated[SecretStr, AfterValidator(_database)] | None = None
     anchor: Anchor = None
     canary_failure_limit: Share = 0.2
     canary_deadline: Positive = timedelta(minutes=15)
@@ -135,6 +128,10 @@ class ConsoleSettings(_Part):
     views: Texts = Field(default_factory=_nothing)
     runbooks: Annotated[Mapping[str, WebAddress], *_Frozen] = Field(default_factory=_nothing)
     keymap: Texts = Field(default_factory=_nothing)
+
+    def trail_url(self) -> str:
+        """The trail's place: the one configured, else a file in the XDG place for state."""
+        return self.trail.get_secret_value() if self.trail else f"sqlite:///{state_folder() / 'trail.db'}"
 
 
 class PolicySettings(_Part):
