@@ -66,8 +66,8 @@ class ItemKey(NamedTuple):
     def known(cls, backend: str, text: str) -> ItemKey:
         """A key of this backend that was written by `str`: no need to look at it twice."""
         id = text[len(backend) + 1 :]
-        if "/" not in id and "%" not in id:
-            return cls(backend, (id,))
+        if "%" not in id:
+            return cls(backend, tuple(id.split("/")))
         return cls(backend, tuple(map(unquoted, id.split("/"))))
 
     @classmethod

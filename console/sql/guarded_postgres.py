@@ -22,6 +22,27 @@ LOCKED = Outcome(OutcomeKind.CONFLICTED, "locked by someone else's transaction")
 _PLACE = re.compile(r"\(\d+,\d+\)")
 
 
+def array_text(values: Sequence[Any]) -> str:
+    """Values as an array the server reads itself: the driver would look at each of them several times."""
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return f"{{{','.join(map(str, values))}}}"
+    if kinds == {str}:
+        text = '","'.join(values)
+        if "\\" not in text and text.count('"') == 2 * (len(values) - 1):
+            return f'{{"{text}"}}'
+    return f"{{{','.join(map(_element, values))}}}"
+
+
+def _element(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
+
+
 class PostgresGuard:
     """Compare-and-set on a table whose rows are write units of their own."""
 
@@ -32,6 +53,8 @@ class PostgresGuard:
 
     def swap(self, changes: Sequence[Change]) -> list[Outcome]:
         """Every change or its conflict, in one transaction."""
+        if not changes:
+            return []
         outcomes: dict[int, Outcome] = {}
         with self._database.writing() as writer:
             self._part(writer, changes, 0, len(changes), outcomes)
@@ -45,10 +68,10 @@ class PostgresGuard:
         """Set a part of the chunk; where a row refuses, halve until it stands alone, and go on without it."""
         try:
             with writer.savepoint():
-                done = [n for (n,) in writer.execute(self._sql.by_place, self._given(changes, range(first, end)))]
+                done = self._set(writer, changes, range(first, end), by_place=True)
                 if len(done) < end - first:
                     left = sorted(set(range(first, end)) - set(done))
-                    done += [n for (n,) in writer.execute(self._sql.by_key, self._given(changes, left))]
+                    done += self._set(writer, changes, left, by_place=False)
         except RowRefused as refused:
             if end - first == 1:
                 outcomes[first] = Outcome(OutcomeKind.FAILED, str(refused))
@@ -59,17 +82,23 @@ class PostgresGuard:
         else:
             outcomes.update(dict.fromkeys(done, CHANGED))
 
-    def _given(self, changes: Sequence[Change], numbers: Sequence[int]) -> dict[str, Any]:
+    def _set(self, writer: Writer, changes: Sequence[Change], numbers: Sequence[int], *, by_place: bool) -> list[int]:
+        """Which of these were taken and set. What is the same in all of them goes as one value, not as an array."""
         some = [changes[n] for n in numbers]
+        key_of, find = self._target.key_of, _PLACE.search
         given: dict[str, Any] = {
-            "n": list(numbers),
-            "place": [found[0] if (found := _PLACE.search(change.unit)) else None for change in some],
-            "key": [self._target.key_of(change.keys[0]) for change in some],
+            "n": array_text(numbers),
+            "place": array_text([found[0] if (found := find(change.unit)) else None for change in some]),
+            "key": array_text([key_of(change.keys[0]) for change in some]),
         }
-        for place in range(len(self._target.image)):
-            given[f"b{place}"] = [change.before[place] for change in some]
-            given[f"a{place}"] = [change.after[place] for change in some]
-        return given
+        same = set()
+        befores, afters = (list(zip(*(change[side] for change in some), strict=True)) for side in (2, 3))
+        for side, columns in (("b", befores), ("a", afters)):
+            for n, values in enumerate(columns[: len(self._target.image)]):
+                if values.count(values[0]) == len(values):
+                    same.add(f"{side}{n}")
+                given[f"{side}{n}"] = values[0] if f"{side}{n}" in same else array_text(values)
+        return [n for (n,) in writer.execute(self._sql.update(by_place, frozenset(same)), given)]
 
     def _explain(
         self, writer: Writer, changes: Sequence[Change], left: list[int], outcomes: dict[int, Outcome]
@@ -99,25 +128,40 @@ class _Statements:
         types: Mapping[str, str] = database.columns(target.table)
         table, key = database.quoted(target.table), quote(target.key)
         columns = [quote(column) for column in target.image]
-        kinds = [types[column] for column in target.image]
-        arrays = [
-            "%(n)s::int[]", "%(place)s::text[]::tid[]", f"%(key)s::{types[target.key]}[]",
-            *(f"%(b{n})s::{kind}[]" for n, kind in enumerate(kinds)),
-            *(f"%(a{n})s::{kind}[]" for n, kind in enumerate(kinds)),
-        ]
-        names = ["n", "place", "key", *(f"b{n}" for n in range(len(kinds))), *(f"a{n}" for n in range(len(kinds)))]
-        guard = " AND ".join(f"t.{column} IS NOT DISTINCT FROM c.b{n}" for n, column in enumerate(columns))
-        sets = ", ".join(f"{column} = c.a{n}" for n, column in enumerate(columns))
-        update = (
-            f"WITH chunk AS (SELECT * FROM unnest({', '.join(arrays)}) AS c({', '.join(names)})),"
-            f" taken AS MATERIALIZED (SELECT c.n, t.ctid AS place FROM chunk c JOIN {table} t ON {{found}}"
-            f" WHERE {guard} FOR UPDATE OF t SKIP LOCKED)"
-            f" UPDATE {table} AS t SET {sets} FROM taken JOIN chunk c ON c.n = taken.n"
-            " WHERE t.ctid = taken.place RETURNING c.n"
-        )
-        self.by_place = update.format(found=f"t.ctid = c.place AND t.{key} = c.key")
-        self.by_key = update.format(found=f"t.{key} = c.key")
+        self._table, self._key, self._key_type = table, key, types[target.key]
+        self._columns = columns
+        self._kinds = [types[column] for column in target.image]
+        self._updates: dict[tuple[bool, frozenset[str]], str] = {}
         listed = ", ".join(f"t.{column}" for column in columns)
         those = f"{table} t WHERE t.{key} = ANY(%(key)s::{types[target.key]}[])"
         self.lock = f"SELECT t.{key} FROM {those} FOR UPDATE SKIP LOCKED"
         self.images = f"SELECT t.{key}, {listed} FROM {those}"
+
+    def update(self, by_place: bool, same: frozenset[str]) -> str:
+        """Lock and set what is as it was; `same` are the values that all rows of the chunk share."""
+        if (by_place, same) not in self._updates:
+            self._updates[by_place, same] = self._update(by_place, same)
+        return self._updates[by_place, same]
+
+    def _update(self, by_place: bool, same: frozenset[str]) -> str:
+        arrays = {"n": "int", "place": "tid", "key": self._key_type}
+        values: dict[str, str] = {}
+        for side in ("b", "a"):
+            for n, kind in enumerate(self._kinds):
+                name = f"{side}{n}"
+                values[name] = f"%({name})s::{kind}" if name in same else f"c.{name}"
+                if name not in same:
+                    arrays[name] = kind
+        unnested = ", ".join(f"%({name})s::{kind}[]" for name, kind in arrays.items())
+        numbered = list(enumerate(self._columns))
+        guard = " AND ".join(f"t.{column} IS NOT DISTINCT FROM {values[f'b{n}']}" for n, column in numbered)
+        sets = ", ".join(f"{column} = {values[f'a{n}']}" for n, column in numbered)
+        found = f"t.{self._key} = c.key"
+        return (
+            f"WITH chunk AS (SELECT * FROM unnest({unnested}) AS c({', '.join(arrays)})),"
+            f" taken AS MATERIALIZED (SELECT c.n, t.ctid AS place FROM chunk c JOIN {self._table} t"
+            f" ON {f't.ctid = c.place AND {found}' if by_place else found}"
+            f" WHERE {guard} FOR UPDATE OF t SKIP LOCKED)"
+            f" UPDATE {self._table} AS t SET {sets} FROM taken JOIN chunk c ON c.n = taken.n"
+            " WHERE t.ctid = taken.place RETURNING c.n"
+        )

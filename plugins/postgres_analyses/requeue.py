@@ -41,6 +41,7 @@ _STRANGE = "holds a value that is not text, so a write could not be guarded"
 _STEPS = tuple(timedelta(minutes=n) for n in (1, 2, 5, 10, 30, 60, 120, 360, 1440))
 _TAKEN_WITHIN = [step // CYCLE * PER_CYCLE for step in _STEPS]
 """How many of a pipeline the loop takes in each of them; what it takes in the first is no wait."""
+_TIMES_OR_NONE = {datetime, type(None)}
 _ALIKE = 10_000
 """About so many different kinds of rows are remembered while a plan is drafted."""
 
@@ -108,6 +109,8 @@ class Requeue:
         width = len(self._pipelines)
         *statuses, retries, _last, forced = change.before
         assert len(statuses) == width
+        if not forced:
+            return (*statuses, 0 if order.budget is Budget.FRESH else retries, None, forced)
         asked = {key.parts[1] for key in change.keys} & set(forced.split(","))
         after = ["pending" if p in asked else s for p, s in zip(self._pipelines, statuses, strict=True)]
         fresh = order.budget is Budget.FRESH or bool(asked)
@@ -128,7 +131,8 @@ class Drafting:
         self._taken: dict[str, int] = {}
 
     def drafts(self, units: list[list[Native]]) -> Drafts:
-        """One tight loop: a plan may take a million turns of it."""
+        if all(map((1).__eq__, map(len, units))) and (alike := self._alike([row for (row,) in units])) is not None:
+            return alike
         keys, places, befores = [], [], []
         said: list[Said] = []
         key_of, unit_of, decided_of, before_of = self._requeue.key, self._requeue.unit, self._decided, self._before
@@ -146,8 +150,38 @@ class Drafting:
                     continue
                 error = row[3]
                 warning = self._warning(row[1], warnings) if blocked is None else None
-                said.append((condition, signature_of(error) if error else None, blocked, warning))
+                said.append((condition, _signature(error) if error else None, blocked, warning))
         return Drafts(keys, places, befores, said)
+
+    def _alike(self, rows: list[Native]) -> Drafts | None:
+        """Column by column, because a plan may have a million of them; None where some row is not as most are: one
+        item that its loop has given up, for an error it would take again."""
+        if (turn := self._turn) is None:
+            return None
+        ids, pipelines, own, errors, retries, lasts, begun, _, _, statuses = zip(*rows, strict=True)
+        usual = set(own) == {"failed"} and all(map(_of_one_kind, (ids, errors, begun), (int, str, datetime)))
+        if not usual or begun[0].tzinfo is not None or not set(map(type, lasts)) <= _TIMES_OR_NONE:
+            return None
+        if self._hopeless("\n".join(errors)) is not None:
+            return None
+        alike = zip(statuses, retries, lasts, begun, strict=True)
+        kinds = [(these, retried, last is None, at > turn) for these, retried, last, at in alike]
+        decided = [self._given_up.get(kind) or self._decided(row) for kind, row in zip(kinds, rows, strict=True)]
+        heads = [self._head(row) for row in rows]
+        if None in heads or any(condition is not Condition.TERMINAL for condition in {one[0] for one in decided}):
+            return None
+        whens = ["null" if last is None else f'"{last.isoformat()}"' for last in lasts]
+        warnings = [
+            self._warning(pipeline, one[3]) if one[2] is None else None
+            for pipeline, one in zip(pipelines, decided, strict=True)
+        ]
+        conditions, _, blocked, _ = zip(*decided, strict=True)
+        return Drafts(
+            list(map(self._requeue.key, rows)),
+            list(map(self._requeue.unit, rows)),
+            [f'{head},{when},""]' for head, when in zip(heads, whens, strict=True)],
+            list(zip(conditions, map(_signature, errors), blocked, warnings, strict=True)),
+        )
 
     def _warning(self, pipeline: str, warnings: tuple[str, ...]) -> str | None:
         """What is warned of, and how long the loop will need to get to this item, in coarse steps."""
@@ -178,7 +212,7 @@ class Drafting:
         usual = type(processed) is datetime and processed.tzinfo is None and type(error) is str
         if self._turn is None or not usual or status != "failed" or self._hopeless(error) is not None:
             return None
-        return (*statuses, retries, last is None, processed > self._turn)
+        return (statuses, retries, last is None, processed > self._turn)
 
     def _before(self, row: Native, forced: str) -> str | None:
         """The image of a row as JSON; None where it holds something a plan cannot keep."""
@@ -186,16 +220,29 @@ class Drafting:
         if not (last is None or type(last) is datetime):
             image = (*row.statuses, row.retry_count, plain(last), forced)
             return image_text(image) if storable(image) else None
-        same = (*row.statuses, row.retry_count)
-        if same not in self._heads:
-            if len(self._heads) > _ALIKE:
-                self._heads.clear()
-            self._heads[same] = image_text(same)[:-1] if storable(same) else None
-        head = self._heads[same]
+        head = self._head(row)
         if head is None:
             return None
         when = "null" if last is None else f'"{last.isoformat()}"'
         return f"{head},{when},{encode_basestring_ascii(forced)}]"
+
+    def _head(self, row: Native) -> str | None:
+        """How an image begins: what many rows share."""
+        same = (row[9], row[4])
+        if same not in self._heads:
+            if len(self._heads) > _ALIKE:
+                self._heads.clear()
+            image = (*row.statuses, row.retry_count)
+            self._heads[same] = image_text(image)[:-1] if storable(image) else None
+        return self._heads[same]
+
+
+def _signature(error: str) -> str | None:
+    return signature_of(error) if error else None
+
+
+def _of_one_kind(values: Sequence[object], kind: type) -> bool:
+    return set(map(type, values)) == {kind}
 
 
 @lru_cache(maxsize=1024)
