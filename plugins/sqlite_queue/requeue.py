@@ -116,10 +116,14 @@ class Requeue:
         kinds = list(zip(*(columns[n] for n in self._alike), strict=True))
         if len(alike) > _ALIKE:
             alike.clear()
-        for kind, row in dict(zip(kinds, rows, strict=True)).items():
-            if kind[0] == "FAILED" and kind not in alike:
-                alike[kind] = self._said(row, order, now)
-        return [alike.get(kind) or self._said(row, order, now) for kind, row in zip(kinds, rows, strict=True)]
+        said = list(map(alike.get, kinds))
+        for n, known in enumerate(said) if None in said else ():
+            if known is None and (known := alike.get(kinds[n])) is None:
+                known = self._said(rows[n], order, now)
+                if kinds[n][0] == "FAILED":
+                    alike[kinds[n]] = known
+            said[n] = known
+        return cast("list[Said]", said)
 
     def _said(self, row: Row, order: Order, now: datetime) -> Said:
         whole: list[Any] = [None] * self._rows.width
