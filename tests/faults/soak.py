@@ -3,7 +3,7 @@ way beside live workers; what it holds in memory is looked at all the time, and 
 
     python -m tests.faults.soak CONFIG COUNTER [naive]
 
-is the console itself, with a count of what its list was answered. The naive one keeps every page and must be caught.
+is the console itself, with a count of what its list was answered. The naive one keeps every page, and its text, and must be caught.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def console(config: str, counter: str, *naive: str) -> int:
                 answered += 1
                 os.pwrite(file, answered.to_bytes(8), 0)
                 if naive:
-                    kept.append(answer)
+                    kept.append((answer, repr(answer)))
             return answer
 
         return asked
