@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 import statistics
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +18,8 @@ from benchmarks.measure import Result, from_pairs, timed
 from console.core.backend import Budget, Order
 from console.core.limits import Limits
 from console.core.operations import Operations
-from console.core.plan import Confirmation, Matching, Plan, Whence, Who
+from console.core.person import Whence, Who
+from console.core.plan import Confirmation, Matching, Plan
 from console.core.policy import PolicyOverride
 from console.core.query import Filter
 from console.core.release import Over
@@ -108,6 +113,62 @@ def cases(quick: bool) -> Iterator[Result]:
     yield from_pairs(f"carry out {items} on SQLite", 2.0, carrying)
     target = Limits().chunk_target.total_seconds()
     yield from_pairs("a chunk holds the writer lock (median)", 1.0, [(hold, target) for hold in holds])
+    yield _memory((20_000, 200_000) if quick else (100_000, 1_000_000))
+    if not quick:
+        yield from _million()
+
+
+def _memory(rows: tuple[int, int]) -> Result:
+    """What a process needs at most to propose and carry out ten times as many items."""
+    small, large = (_peak(count) for count in rows)
+    return from_pairs(f"memory, {rows[1] // 10} items against {rows[0] // 10}", 1.3, [(large, small)], unit="MB")
+
+
+def _peak(rows: int) -> float:
+    async_tasks(rows)
+    command = [sys.executable, "-m", "benchmarks.programs.requeue", str(rows)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def _million() -> Iterator[Result]:
+    """A million of ten million: what one transaction would write at once, and how long its log grows."""
+    source = async_tasks(10_000_000)
+    raw = copy_of(source, "raw.db")
+    with Growing(Path(f"{raw}-wal")) as raw_log:
+        raw_carried = timed(lambda: raw_carry_out(raw))
+    raw.unlink()
+    bench = Bench(source, "ours")
+    plan = bench.propose()
+    with Growing(Path(f"{bench.path}-wal")) as log:
+        carried = timed(lambda: bench.carry_out(plan))
+    bench.close()
+    bench.path.unlink()
+    yield from_pairs("carry out 1 M of 10 M on SQLite", 0.8, [(carried, raw_carried)])
+    megabyte = 1e6
+    yield from_pairs("longest log, 1 M of 10 M", 0.02, [(log.most / megabyte, raw_log.most / megabyte)], unit="MB")
+
+
+class Growing:
+    """How large a file was at most, looked at every few milliseconds."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._over = threading.Event()
+        self._watching = threading.Thread(target=self._watch)
+        self.most = 0
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.005):
+            with suppress(FileNotFoundError):
+                self.most = max(self.most, self._path.stat().st_size)
+
+    def __enter__(self) -> Growing:
+        self._watching.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._watching.join()
 
 
 def _turn(source: Path) -> tuple[tuple[float, float], tuple[float, float], float]:

@@ -26,25 +26,37 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        return self.ratio <= self.bar
+        return self.within(1.0)
+
+    def within(self, margin: float) -> bool:
+        return self.ratio <= self.bar * margin
 
 
 def timed(work: Work) -> float:
     gc.collect()
     gc.disable()
     try:
-        began = time.perf_counter()
-        work()
-        return time.perf_counter() - began
+        return _took(work)
     finally:
         gc.enable()
+
+
+def _took(work: Work) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
 
 
 def compare(case: str, bar: float, ours: Work, reference: Work, *, turns: int, note: str = "") -> Result:
     """Both once to warm up, then `turns` times in turn."""
     ours()
     reference()
-    pairs = [(timed(ours), timed(reference)) for _ in range(turns)]
+    gc.collect()
+    gc.disable()
+    try:
+        pairs = [(_took(ours), _took(reference)) for _ in range(turns)]
+    finally:
+        gc.enable()
     return from_pairs(case, bar, pairs, note=note)
 
 

@@ -84,4 +84,9 @@ def _procrastinate(jobs: int) -> float:
             connection.execute(MARK_FAILED)
             ids = [id for (id,) in connection.execute("SELECT id FROM procrastinate_jobs")]
             now = datetime.now(UTC)
-            return timed(lambda: [app.job_manager.retry_job_by_id(id, now) for id in ids]) / jobs
+
+            def retried() -> None:
+                for id in ids:
+                    app.job_manager.retry_job_by_id(id, now)
+
+            return timed(retried) / jobs

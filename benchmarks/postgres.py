@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -94,8 +95,9 @@ def _database(server: str, rows: int) -> str:
 
 
 def _backend(url: str) -> PostgresAnalyses:
+    options = Options.model_validate({"url": url})
     return PostgresAnalyses.open(
-        "analyses", Options(url=url), PolicyOverride(), read_only=False, deadline=timedelta(seconds=60)
+        "analyses", options, PolicyOverride(), read_only=False, deadline=timedelta(seconds=60)
     )
 
 
@@ -115,39 +117,41 @@ def _reading(url: str, turns: int) -> Iterator[Result]:
     with psycopg.connect(url, autocommit=True, prepare_threshold=0) as raw:
         for name, backward, direction in (("first", False, "DESC"), ("last", True, "ASC")):
             request, sql = PageRequest(failed, NOW, backward=backward), _page(direction)
-            yield compare(f"page of 100 judged items: {name}", 4.0, lambda request=request: backend.page(request),
-                          lambda sql=sql: raw.execute(sql).fetchall(), turns=turns)
-        yield compare("count per condition, bounded", 2.0, lambda: backend.counts(TERMINAL, NOW),
+            yield compare(f"judged page: {name}, PostgreSQL", 4.0, partial(backend.page, request),
+                          partial(_fetched, raw, sql), turns=turns)
+        yield compare("count per condition, bounded, PostgreSQL", 2.0, lambda: backend.counts(TERMINAL, NOW),
                       lambda: raw.execute(CAPPED).fetchall(), turns=max(turns // 10, 5))
     backend.close()
 
 
+def _fetched(raw: psycopg.Connection, sql: str) -> object:
+    return raw.execute(sql.encode()).fetchall()
+
+
 def _bulk(databases: list[tuple[str, str]], items: int) -> Iterator[Result]:
-    proposing, carrying = [], []
-    for ours, raw in databases:
-        with TemporaryDirectory() as folder, psycopg.connect(raw, autocommit=True) as connection:
-            backend = _backend(ours)
-            trail = f"sqlite:///{Path(folder) / 'trail.db'}"
-            book = open_book(trail, read_only=False, anchor=None, clock=SystemClock())
-            limits = Limits(max_items=10**8)
-            operations = Operations({"analyses": backend}, book, SystemClock(), limits=limits, owner=owner_token())
-            plans: list[Plan] = []
-            raw_proposed = timed(lambda connection=connection: connection.execute(IMAGES))
-            order = Order(budget=Budget.FRESH)
-            proposed = timed(
-                lambda plans=plans, operations=operations, order=order: plans.append(
-                    operations.propose(Matching(TERMINAL), order, Now())
-                )
-            )
-            proposing.append((proposed, raw_proposed))
-            raw_carried = timed(lambda connection=connection: _carry_out_raw(connection))
-            yes = Confirmation(Who(0, "bench"), Whence("host", "", "", 0, ""), "benchmark", plans[0].changes)
-            carried = timed(lambda plan=plans[0], yes=yes, operations=operations: operations.carry_out(plan.id, yes))
-            carrying.append((carried, raw_carried))
-            backend.close()
-            book.close()
+    proposing, carrying = zip(*(_turn(ours, raw) for ours, raw in databases), strict=True)
     yield from_pairs(f"propose {items} on PostgreSQL", 3.0, proposing)
     yield from_pairs(f"carry out {items} on PostgreSQL", 2.0, carrying)
+
+
+def _turn(ours: str, raw: str) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Proposing and carrying out, each ours and raw."""
+    with TemporaryDirectory() as folder, psycopg.connect(raw, autocommit=True) as connection:
+        backend = _backend(ours)
+        trail = f"sqlite:///{Path(folder) / 'trail.db'}"
+        book = open_book(trail, read_only=False, anchor=None, clock=SystemClock())
+        limits = Limits(max_items=10**8)
+        operations = Operations({"analyses": backend}, book, SystemClock(), limits=limits, owner=owner_token())
+        plans: list[Plan] = []
+        order = Order(budget=Budget.FRESH)
+        raw_proposed = timed(lambda: connection.execute(IMAGES))
+        proposed = timed(lambda: plans.append(operations.propose(Matching(TERMINAL), order, Now())))
+        raw_carried = timed(lambda: _carry_out_raw(connection))
+        yes = Confirmation(Who(0, "bench"), Whence("host", "", "", 0, ""), "benchmark", plans[0].changes)
+        carried = timed(lambda: operations.carry_out(plans[0].id, yes))
+        backend.close()
+        book.close()
+    return (proposed, raw_proposed), (carried, raw_carried)
 
 
 def _carry_out_raw(connection: psycopg.Connection) -> None:

@@ -1,0 +1,15 @@
+"""Proposes and carries out a tenth of so many rows; says what the process needed at most, in megabytes."""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+from benchmarks.bulk import Bench
+from benchmarks.data import async_tasks
+
+if __name__ == "__main__":
+    bench = Bench(async_tasks(int(sys.argv[1])), "memory")
+    bench.carry_out(bench.propose())
+    bench.close()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
