@@ -33,6 +33,9 @@ def killed(order: Order, kind: str) -> Iterator[Line]:
     overrides = order.count(OVERRIDES[kind], 2)
     tally = kill.campaign(kind, order.count(10_000, 300), overrides, order.seed, overrides=overrides)
     yield Line.of(f"killed at any moment: {kind}", tally, tally.ok and tally.struck >= overrides)
+    if order.full and kind in ("postgres_analyses", "workflow_steps"):
+        tally = kill.campaign(kind, 1_000, 100, order.seed)
+        yield Line.of(f"killed a hundred times: {kind}", tally, tally.ok and tally.kills >= 100)
     tally = kill.campaign(kind, order.count(1_000, 300), 0, order.seed, points=kill.EVERY_POINT)
     yield Line.of(f"killed at every named point: {kind}", tally, tally.ok and len(tally.killed_at) == len(kill.EVERY_POINT))
     tally = kill.campaign(kind, 300, 6, order.seed, naive=True)

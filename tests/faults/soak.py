@@ -74,8 +74,8 @@ class Soaked:
 
     @property
     def growth(self) -> float:
-        """The end as a part of the beginning. Half of the turns is warm-up: each thread has a pool of memory of its own,
-        and it takes long until all of them have seen the largest page."""
+        """The end as a part of the beginning. Half of the turns is warm-up: what Python holds is level long before, but
+        the allocator's pools, one for each of the threads, go on filling for a while."""
         warm = self.memory[len(self.memory) // 2 :]
         part = max(len(warm) // 4, 1)
         return statistics.median(warm[-part:]) / statistics.median(warm[:part])
