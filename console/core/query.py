@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -218,10 +219,7 @@ class Filter:
 
     def conditions(self) -> frozenset[Condition]:
         """The conditions asked for; without a condition term, those that need eyes."""
-        terms = self.terms_for(Field.CONDITION)
-        if not terms:
-            return frozenset(NEEDS_EYES)
-        return frozenset(c for c in Condition if all(term.matches_condition(c) for term in terms))
+        return _conditions(self.terms)
 
     @property
     def narrows(self) -> bool:
@@ -346,6 +344,14 @@ _READERS: Mapping[Field, Callable[[RawValue], Value]] = MappingProxyType(
         Field.RECOVERABLE: _read_truth,
     }
 )
+
+
+@lru_cache(maxsize=256)
+def _conditions(terms: tuple[Term, ...]) -> frozenset[Condition]:
+    asked = [term for term in terms if term.field is Field.CONDITION]
+    if not asked:
+        return frozenset(NEEDS_EYES)
+    return frozenset(c for c in Condition if all(term.matches_condition(c) for term in asked))
 
 
 # --- pages ------------------------------------------------------------------------------------------

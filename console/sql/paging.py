@@ -158,18 +158,24 @@ class PageBuilder:
             yield self._select(segment, [*where, self._beyond((value,), ["after"])], value, False)
 
     def _sorted(self, segment: Segment, where: list[Predicate], value: Expression) -> Select[Any]:
-        """Both halves in one pass, where they would each read and sort the same rows."""
+        """Both halves in one pass, where they would each read and sort the same rows. Whether there is a value is
+        asked of the few that are left: it is as dear as the value itself."""
         ties = segment.roles.tie
         select = sa.select(
             *(column.label(f"c{n}") for n, column in enumerate(segment.roles.row)),
-            value.is_(None).label("is_null"),
             value.label("value"),
             *(tie.label(f"tie{n}") for n, tie in enumerate(ties)),
         ).select_from(segment.source)
-        past = [] if (found := self._past(value, ties)) is None else [found]
+        past = [] if (beyond := self._past(value, ties)) is None else [beyond]
         first = self._directed(sa.literal_column("value"))
         order = [first.nulls_first() if self._shape.backward else first.nulls_last(), *map(self._directed, ties)]
-        return select.where(*where, *past).order_by(*order).limit(self._binds.given("limit"))
+        few = select.where(*where, *past).order_by(*order).limit(self._binds.given("limit")).subquery()
+        width = len(segment.roles.row)
+        columns = list(few.c)
+        is_null = few.c.value.is_(None).label("is_null")
+        halves: Any = is_null.desc() if self._shape.backward else is_null
+        found: Select[Any] = sa.select(*columns[:width], is_null, *columns[width:])
+        return found.order_by(halves, *map(self._directed, columns[width:]))
 
     def _past(self, value: Expression, ties: tuple[Expression, ...]) -> Predicate | None:
         """Past the cursor over both halves."""

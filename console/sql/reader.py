@@ -39,22 +39,34 @@ class Reader:
     # -- pages -----------------------------------------------------------------------------------
 
     def page(self, request: PageRequest) -> Page:
-        shape = shape_of(request.sort, request.backward, request.after)
-
-        def build(binds: Binds) -> Any:
-            arms = self._arms(request.filter, binds)
-            return PageBuilder(self.layout, shape, binds).statement(arms) if arms else None
-
-        statement = self._prepared(("page", request.filter, shape), build)
-        if statement is None:
-            return Page((), None, None)
-        given = given_for(request.after, request.limit + 1)
-        rows = self._database.read(statement, request.now, given)
+        rows = self.page_rows(request)
         more = len(rows) > request.limit
         rows = rows[: request.limit]
         if request.backward:
             rows.reverse()
         return self._as_page(rows, request, more)
+
+    def page_rows(self, request: PageRequest) -> list[Row]:
+        """What a page is made of, as stored: one row more than asked for where there are more."""
+        value_at = self._value_at(request)
+        limit = request.limit + 1
+        rows: list[Row] = []
+        for shape in _parts(shape_of(request.sort, request.backward, request.after), apart=value_at is not None):
+            statement = self._paging(request.filter, shape, value_at is not None) if len(rows) < limit else None
+            if statement is not None:
+                rows += self._database.read(statement, request.now, given_for(request.after, limit - len(rows)))
+        return rows
+
+    def _paging(self, filter: Filter, shape: Shape, bare: bool) -> Prepared | None:
+        def build(binds: Binds) -> Any:
+            arms = self._arms(filter, binds)
+            statement = PageBuilder(self.layout, shape, binds).statement(arms) if arms else None
+            if statement is None or not bare:
+                return statement
+            needed = [column for column in statement.selected_columns if column.key not in ("is_null", "value")]
+            return statement.with_only_columns(*needed)
+
+        return self._prepared(("page", filter, shape), build)
 
     def _as_page(self, rows: list[Row], request: PageRequest, more: bool) -> Page:
         if not rows:
@@ -62,13 +74,24 @@ class Reader:
         read, now = self.layout.read, request.now
         width = len(self.layout.segments[0].roles.row)
         items = tuple([read(row[:width], now) for row in rows])
-        first, last = self._cursor(rows[0], width), self._cursor(rows[-1], width)
+        value_at = self._value_at(request)
+        first, last = (self._cursor(row, width, value_at) for row in (rows[0], rows[-1]))
         if request.backward:
             return Page(items, last if request.after is not None else None, first if more else None)
         return Page(items, last if more else None, first if request.after is not None else None)
 
-    def _cursor(self, row: Row, width: int) -> Cursor:
+    def _value_at(self, request: PageRequest) -> int | None:
+        """Which of a row's own columns a page is ordered by, if that is all there is to its order."""
+        segments = self._segments(request.filter)
+        if not segments or not is_one_range(self.layout, request.sort, segments):
+            return None
+        value = self.layout.natural(segments[0].roles)
+        return next((n for n, column in enumerate(segments[0].roles.row) if column is value), None)
+
+    def _cursor(self, row: Row, width: int, value_at: int | None = None) -> Cursor:
         ties = len(self.layout.segments[0].roles.tie)
+        if value_at is not None:
+            return Cursor(row[value_at], False, tuple(row[width : width + ties]))
         has_value = len(row) - width - 1 - ties == 1
         return Cursor(row[width + 1] if has_value else None, bool(row[width]), tuple(row[len(row) - ties :]))
 
@@ -83,6 +106,12 @@ class Reader:
         if not self.layout.leads_are_indexed:
             arms = _in_one_pass(arms)
         return [(segment, [*where, *self._where.predicates(filter, segment.roles, binds)]) for segment, where in arms]
+
+    def _segments(self, filter: Filter) -> list[Segment]:
+        if not self.layout.leads_are_indexed:
+            return [segment for segment, _ in self._arms(filter, Binds())]
+        wanted = filter.conditions()
+        return [segment for segment in self.layout.segments if not wanted.isdisjoint(segment.conditions)]
 
     def _belongs(self, segment: Segment, conditions: list[Condition], binds: Binds) -> list[Predicate]:
         where = [] if segment.lead is None else [segment.lead]
@@ -118,7 +147,7 @@ class Reader:
         size: int = 5_000,
     ) -> Iterator[list[Row]]:
         """Other columns of everything a filter asks for, or `Roles.row`, in list order, by keyset pages."""
-        segments = [segment for segment, _ in self._arms(filter, Binds())]
+        segments = self._segments(filter)
         if not segments:
             return
         apart = is_one_range(self.layout, sort, segments)
@@ -126,10 +155,8 @@ class Reader:
         spots = self._spots(segments[0], columns) if apart else None
         cursor: Cursor | None = None
         while not stop.requested:
-            shape = shape_of(sort, False, cursor)
-            parts = [shape._replace(cursor=part) for part in ("tied", "past")] if apart and cursor else [shape]
             rows: list[Row] = []
-            for part in parts:
+            for part in _parts(shape_of(sort, False, cursor), apart=apart):
                 if len(rows) < size:
                     given = given_for(cursor, size - len(rows))
                     rows += self._database.read(self._walking(filter, columns, part, spots), now, given)
@@ -275,6 +302,13 @@ class Reader:
     def items(self, keys: Sequence[ItemKey], now: datetime) -> Mapping[ItemKey, Item]:
         found = (self.layout.read(row, now) for row in self.rows(keys, now))
         return {item.key: item for item in found}
+
+
+def _parts(shape: Shape, *, apart: bool) -> list[Shape]:
+    """The statements of one page: past a row of a single range, what shares its value, then what lies beyond."""
+    if not apart or shape.cursor != "value":
+        return [shape]
+    return [shape._replace(cursor="tied"), shape._replace(cursor="past")]
 
 
 def _in_one_pass(arms: list[Arm]) -> list[Arm]:

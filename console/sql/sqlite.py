@@ -204,14 +204,17 @@ class SqliteDatabase:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    @contextmanager
-    def _connection(self, engine: Engine) -> Iterator[PoolProxiedConnection]:
+    def _checked_out(self, engine: Engine) -> PoolProxiedConnection:
         if self._read_only:
             self._reopen_if_changed()
         try:
-            proxied = engine.raw_connection()
+            return engine.raw_connection()
         except sqlite3.Error as error:
             raise translate(error, self.place) from None
+
+    @contextmanager
+    def _connection(self, engine: Engine) -> Iterator[PoolProxiedConnection]:
+        proxied = self._checked_out(engine)
         try:
             yield proxied
         finally:
@@ -239,8 +242,11 @@ class SqliteDatabase:
         An immutable connection sees no lock, so what was read while the file changed is read again.
         """
         for _ in range(_READS_OF_A_MOVING_FILE):
-            with self._connection(self._reading) as proxied:
+            proxied = self._checked_out(self._reading)
+            try:
                 rows = self._fetch(_driver(proxied), sql, parameters)
+            finally:
+                proxied.close()
             if not self._read_only or self._seen == self._fingerprint():
                 return rows
         raise BackendBusy("the file keeps changing while it is read", where=self.place)
