@@ -32,17 +32,26 @@ def main() -> int:
     options = parser.parse_args()
     results: list[Result] = []
     for name in options.only or SETS:
-        found = list(SETS[name](options.quick))
+        found = _measured(name, options.quick)
         for _ in range(2 if options.margin > 1 else 0):
             if all(result.within(options.margin) for result in found):
                 break
             found = [min(pair, key=lambda result: result.ratio)
-                     for pair in zip(found, SETS[name](options.quick), strict=True)]
+                     for pair in zip(found, _measured(name, options.quick), strict=True)]
         results += found
     Console().print(_table(results))
     if options.json:
         options.json.write_text(json.dumps([{**asdict(r), "passed": r.passed} for r in results], indent=2) + "\n")
     return 0 if all(result.within(options.margin) for result in results) else 1
+
+
+def _measured(name: str, quick: bool) -> list[Result]:
+    """The cases of one set, each told as soon as it is known."""
+    found = []
+    for result in SETS[name](quick):
+        sys.stderr.write(f"{'pass' if result.passed else 'FAIL'}  {result.ratio:6.2f}×  {result.case}\n")
+        found.append(result)
+    return found
 
 
 def _table(results: list[Result]) -> Table:

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 MARGIN = "3"
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["reading", "texts", "bulk", "trail"])
 def test_no_case_is_far_above_its_bar(name: str, tmp_path: Path) -> None:
     environment = {**os.environ, "RETRIAGE_BENCHMARKS": str(tmp_path)}
