@@ -119,6 +119,8 @@ class Plans:
             if not isinstance(block.body, bytes):
                 raise _altered(plan_id)
             yield block
+            if block.first + block.items > last:
+                return
             first = block.first + 1
 
 
