@@ -16,7 +16,7 @@ from console.core.query import Field, Filter, Glob
 RECENT = timedelta(hours=1)
 """What a group's trend looks back on."""
 
-_BETWEEN_LOOKS = 20_000
+_FIRST_LOOK, _BETWEEN_LOOKS = 5_000, 20_000
 """Rows between two looks at what has been found so far."""
 
 
@@ -52,11 +52,11 @@ class Groups:
         return self._wanted(grouping.groups())
 
     def _add(self, grouping: Grouping, backend: Backend, filter: Filter) -> None:
-        looked = 0
+        next_look = grouping.rows + _FIRST_LOOK
         for batch in backend.errors(filter, self.now, self.stop):
             grouping.add(batch.rows, backend.name, self.now - RECENT, instant=batch.instant)
-            if self.partial is not None and grouping.rows - looked >= _BETWEEN_LOOKS:
-                looked = grouping.rows
+            if self.partial is not None and grouping.rows >= next_look:
+                next_look = grouping.rows + min(grouping.rows, _BETWEEN_LOOKS)
                 self.partial(self._wanted(grouping.groups()))
 
     def _wanted(self, groups: list[Group]) -> list[Group]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from hashlib import sha256
+from typing import NamedTuple
 
 TEXT_LIMIT = 4096
 NORMALISED_LIMIT = 300
@@ -141,19 +141,15 @@ _LEARNABLE = 600
 _head = re.compile(r"(?:[A-Za-z,.:;()\[\]_-]++ )*+").match
 
 
-@dataclass(frozen=True, slots=True)
-class _Template:
+class _Template(NamedTuple):
     """Texts that match, and whose captured words read as expected, have this signature."""
 
     match: Callable[[str], re.Match[str] | None]
     expected: tuple[str, ...]
     signature: str
 
-    def holds(self, subject: str) -> bool:
-        found = self.match(subject)
-        if found is None:
-            return False
-        return not self.expected or tuple(map(_shown_word, found.groups())) == self.expected
+    def fits(self, found: re.Match[str]) -> bool:
+        return tuple(map(_shown_word, found.groups())) == self.expected
 
 
 def _template(subject: str, signature: str) -> _Template | None:
@@ -250,7 +246,7 @@ class _Signatures:
         found = _head(subject)
         head = found[0] if found else ""
         for template in self._templates.get(head, ()):
-            if template.holds(subject):
+            if (match := template.match(subject)) and (not template.expected or template.fits(match)):
                 return template.signature
         normalised = _normalised(subject)
         signature = _digest(normalised)
