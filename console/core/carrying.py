@@ -6,6 +6,7 @@ One thread writes and records. Between two chunks it looks whether somebody want
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -208,14 +209,13 @@ class Carrier:
             ) from fault
 
     def _conclude(self, intent: int, share: Share, outcomes: Sequence[ItemOutcome]) -> None:
-        counts: dict[str, int] = {}
-        for outcome in outcomes:
-            counts[outcome.outcome] = counts.get(outcome.outcome, 0) + 1
+        counts = dict(Counter([outcome[2] for outcome in outcomes]))
         body = {"backend": share.backend, "plan_hash": self._plan.hash, "counts": counts}
         self._book.conclude(self._op_id, self._owner, intent, outcomes, body, self._clock.now())
-        for outcome in outcomes:
-            if outcome.outcome != NOT_APPLIED:
-                self._done[outcome.ordinal] = 1
+        done = self._done
+        for ordinal, _, outcome, _ in outcomes:
+            if outcome != NOT_APPLIED:
+                done[ordinal] = 1
         for kind, count in counts.items():
             if kind != NOT_APPLIED:
                 self._progress.counts[OutcomeKind(kind)] += count

@@ -41,10 +41,12 @@ def units_of(plan: Plan, share: Share, backend: Requeues, rows: Sequence[PlanRow
 
 
 def _by_unit(rows: Sequence[PlanRow]) -> list[list[PlanRow]]:
+    texts = [row[2] or row[1] for row in rows]
+    if len(set(texts)) == len(rows):  # each row is a unit of its own, as in most systems
+        return [[row] for row in rows]
     units: list[list[PlanRow]] = []
     last = None
-    for row in rows:
-        unit = row[2] or row[1]
+    for row, unit in zip(rows, texts, strict=True):
         if unit == last:
             units[-1].append(row)
         else:

@@ -146,22 +146,22 @@ class _Statements:
     def _update(self, by_place: bool, same: frozenset[str]) -> str:
         arrays = {"n": "int", "place": "tid", "key": self._key_type}
         values: dict[str, str] = {}
-        for side in ("b", "a"):
+        for side, place in (("b", "c"), ("a", "taken")):
             for n, kind in enumerate(self._kinds):
                 name = f"{side}{n}"
-                values[name] = f"%({name})s::{kind}" if name in same else f"c.{name}"
+                values[name] = f"%({name})s::{kind}" if name in same else f"{place}.{name}"
                 if name not in same:
                     arrays[name] = kind
         unnested = ", ".join(f"%({name})s::{kind}[]" for name, kind in arrays.items())
         numbered = list(enumerate(self._columns))
         guard = " AND ".join(f"t.{column} IS NOT DISTINCT FROM {values[f'b{n}']}" for n, column in numbered)
         sets = ", ".join(f"{column} = {values[f'a{n}']}" for n, column in numbered)
+        kept = "".join(f", c.{name}" for name in arrays if name.startswith("a"))
         found = f"t.{self._key} = c.key"
         return (
-            f"WITH chunk AS (SELECT * FROM unnest({unnested}) AS c({', '.join(arrays)})),"
-            f" taken AS MATERIALIZED (SELECT c.n, t.ctid AS place FROM chunk c JOIN {self._table} t"
+            f"WITH taken AS MATERIALIZED (SELECT c.n, t.ctid AS place{kept}"
+            f" FROM unnest({unnested}) AS c({', '.join(arrays)}) JOIN {self._table} t"
             f" ON {f't.ctid = c.place AND {found}' if by_place else found}"
             f" WHERE {guard} FOR UPDATE OF t SKIP LOCKED)"
-            f" UPDATE {self._table} AS t SET {sets} FROM taken JOIN chunk c ON c.n = taken.n"
-            " WHERE t.ctid = taken.place RETURNING c.n"
+            f" UPDATE {self._table} AS t SET {sets} FROM taken WHERE t.ctid = taken.place RETURNING taken.n"
         )
