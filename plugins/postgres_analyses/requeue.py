@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
+from typing import Any
 
 from console.core.backend import (
     Abilities,
@@ -66,6 +67,7 @@ class Requeue:
     ) -> None:
         self._backend = backend
         self._pipelines = pipelines
+        self.width = len(pipelines)
         self.rows = rows
         self.rules = Rules(policy, time)
         self.policy = policy
@@ -78,37 +80,48 @@ class Requeue:
     ) -> Iterator[Drafts]:
         """Drafts with both pipelines of a row together; `neighbours` says that they come in that way."""
         drafting = Drafting(self, order, now)
-        for units in self._units(batches, neighbours):
-            yield drafting.drafts(units)
-
-    def _units(self, batches: Iterable[Sequence[Row]], neighbours: bool) -> Iterator[list[list[Native]]]:
         held: dict[object, list[Native]] = {}
         for batch in batches:
+            found = self._all_single(batch, held) if neighbours else None
+            alike = drafting.alike(found) if found else None
+            if alike is not None:
+                if held:
+                    yield drafting.drafts(list(held.values()))
+                yield alike
+                held = {batch[-1][0]: [self.rows.native(batch[-1])]}
+                continue
             for row in map(self.rows.native, batch):
-                if (unit := held.get(row[0])) is None:
-                    held[row[0]] = [row]
-                else:
-                    unit.append(row)
+                held.setdefault(row.id, []).append(row)
             if neighbours and len(held) > 1:
                 id, last = held.popitem()
-                yield list(held.values())
+                yield drafting.drafts(list(held.values()))
                 held = {id: last}
         if held:
-            yield list(held.values())
+            yield drafting.drafts(list(held.values()))
+
+    def _all_single(self, batch: Sequence[Row], held: dict[object, list[Native]]) -> Sequence[Row] | None:
+        """All but the last row, which may go on in the next batch, if each of them is all there is of its unit."""
+        ids = {row[0] for row in batch}
+        return batch[:-1] if len(ids) == len(batch) and ids.isdisjoint(held) else None
 
     def unit(self, row: Native) -> str:
-        return str(row.place) if self._sqlite else f"{row.id}@{row.place}"
+        return self.plain_unit(row.id, row.place)
+
+    def plain_unit(self, id: Any, place: Any) -> str:
+        return str(place) if self._sqlite else f"{id}@{place}"
 
     def key(self, row: Native) -> str:
         if type(row.id) is int:
-            return f"{self._backend}/{row.id}{self._endings[row.pipeline]}"
+            return self.plain_key(row.id, row.pipeline)
         return str(ItemKey(self._backend, (text(row.id), row.pipeline)))
+
+    def plain_key(self, id: int, pipeline: str) -> str:
+        return f"{self._backend}/{id}{self._endings[pipeline]}"
 
     def after(self, change: Change, order: Order) -> Image:
         """The loop takes it at its next cycle: no last retry, and a counter that leaves room."""
-        width = len(self._pipelines)
         *statuses, retries, _last, forced = change.before
-        assert len(statuses) == width
+        assert len(statuses) == self.width
         if not forced:
             return (*statuses, 0 if order.budget is Budget.FRESH else retries, None, forced)
         asked = {key.parts[1] for key in change.keys} & set(forced.split(","))
@@ -131,8 +144,6 @@ class Drafting:
         self._taken: dict[str, int] = {}
 
     def drafts(self, units: list[list[Native]]) -> Drafts:
-        if all(map((1).__eq__, map(len, units))) and (alike := self._alike([row for (row,) in units])) is not None:
-            return alike
         keys, places, befores = [], [], []
         said: list[Said] = []
         key_of, unit_of, decided_of, before_of = self._requeue.key, self._requeue.unit, self._decided, self._before
@@ -153,22 +164,23 @@ class Drafting:
                 said.append((condition, _signature(error) if error else None, blocked, warning))
         return Drafts(keys, places, befores, said)
 
-    def _alike(self, rows: list[Native]) -> Drafts | None:
+    def alike(self, rows: Sequence[Row]) -> Drafts | None:
         """Column by column, because a plan may have a million of them; None where some row is not as most are: one
         item that its loop has given up, for an error it would take again."""
         if (turn := self._turn) is None:
             return None
-        ids, pipelines, own, errors, retries, lasts, begun, _, _, statuses = zip(*rows, strict=True)
+        ids, pipelines, own, errors, retries, lasts, begun, _, places, *rest = zip(*rows, strict=True)
         usual = set(own) == {"failed"} and all(map(_of_one_kind, (ids, errors, begun), (int, str, datetime)))
         if not usual or begun[0].tzinfo is not None or not set(map(type, lasts)) <= _TIMES_OR_NONE:
             return None
         if self._hopeless("\n".join(errors)) is not None:
             return None
-        alike = zip(statuses, retries, lasts, begun, strict=True)
-        kinds = [(these, retried, last is None, at > turn) for these, retried, last, at in alike]
-        decided = [self._given_up.get(kind) or self._decided(row) for kind, row in zip(kinds, rows, strict=True)]
-        heads = [self._head(row) for row in rows]
-        if None in heads or any(condition is not Condition.TERMINAL for condition in {one[0] for one in decided}):
+        statuses = list(zip(*rest[: self._requeue.width], strict=True))
+        shared = zip(statuses, retries, lasts, begun, strict=True)
+        kinds = [(these, retried, last is None, at > turn) for these, retried, last, at in shared]
+        decided = [self._given_up.get(kind) or self._decide(row) for kind, row in zip(kinds, rows, strict=True)]
+        heads = list(map(self._head, statuses, retries))
+        if None in heads or {one[0] for one in decided} != {Condition.TERMINAL}:
             return None
         whens = ["null" if last is None else f'"{last.isoformat()}"' for last in lasts]
         warnings = [
@@ -177,11 +189,14 @@ class Drafting:
         ]
         conditions, _, blocked, _ = zip(*decided, strict=True)
         return Drafts(
-            list(map(self._requeue.key, rows)),
-            list(map(self._requeue.unit, rows)),
+            list(map(self._requeue.plain_key, ids, pipelines)),
+            list(map(self._requeue.plain_unit, ids, places)),
             [f'{head},{when},""]' for head, when in zip(heads, whens, strict=True)],
             list(zip(conditions, map(_signature, errors), blocked, warnings, strict=True)),
         )
+
+    def _decide(self, row: Row) -> _Decided:
+        return self._decided(self._requeue.rows.native(row))
 
     def _warning(self, pipeline: str, warnings: tuple[str, ...]) -> str | None:
         """What is warned of, and how long the loop will need to get to this item, in coarse steps."""
@@ -220,19 +235,19 @@ class Drafting:
         if not (last is None or type(last) is datetime):
             image = (*row.statuses, row.retry_count, plain(last), forced)
             return image_text(image) if storable(image) else None
-        head = self._head(row)
+        head = self._head(row.statuses, row.retry_count)
         if head is None:
             return None
         when = "null" if last is None else f'"{last.isoformat()}"'
         return f"{head},{when},{encode_basestring_ascii(forced)}]"
 
-    def _head(self, row: Native) -> str | None:
+    def _head(self, statuses: Row, retries: Any) -> str | None:
         """How an image begins: what many rows share."""
-        same = (row[9], row[4])
+        same = (statuses, retries)
         if same not in self._heads:
             if len(self._heads) > _ALIKE:
                 self._heads.clear()
-            image = (*row.statuses, row.retry_count)
+            image = (*statuses, retries)
             self._heads[same] = image_text(image)[:-1] if storable(image) else None
         return self._heads[same]
 
