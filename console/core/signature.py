@@ -148,8 +148,11 @@ class _Template(NamedTuple):
     expected: tuple[str, ...]
     signature: str
 
-    def fits(self, found: re.Match[str]) -> bool:
-        return tuple(map(_shown_word, found.groups())) == self.expected
+    def holds(self, subject: str) -> bool:
+        found = self.match(subject)
+        if found is None:
+            return False
+        return not self.expected or tuple(map(_shown_word, found.groups())) == self.expected
 
 
 def _template(subject: str, signature: str) -> _Template | None:
@@ -246,7 +249,7 @@ class _Signatures:
         found = _head(subject)
         head = found[0] if found else ""
         for template in self._templates.get(head, ()):
-            if (match := template.match(subject)) and (not template.expected or template.fits(match)):
+            if template.holds(subject):
                 return template.signature
         normalised = _normalised(subject)
         signature = _digest(normalised)
