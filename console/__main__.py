@@ -294,11 +294,12 @@ def _looked_at(name: str) -> tuple[tuple[str, ...], str]:
 
 
 def start() -> NoReturn:
-    """What the installed command runs. All is closed and flushed by now: to take every library apart again, object by
-    object, is a tenth of what a listing costs."""
+    """What the installed command runs. All is closed by now: to take every library apart again, object by object, is a
+    tenth of what a listing costs."""
     code = main()
-    with suppress(OSError, ValueError):
-        sys.stderr and sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it any more: main has told so where it matters
+            stream and stream.flush()
     os._exit(code)
 
 

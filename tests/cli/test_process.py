@@ -62,6 +62,14 @@ def test_a_config_mistake_is_told_before_a_driver_is_loaded(place: Place) -> Non
     assert subprocess.run([sys.executable, "-c", code], env=environment(place.folder), stderr=subprocess.DEVNULL).returncode == 2
 
 
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("list", "--help")])
+def test_what_was_said_into_a_pipe_arrives(place: Place, arguments: tuple[str, ...]) -> None:
+    """The process leaves at once, and Python writes into a pipe only when there is much to write."""
+    buffered = {name: value for name, value in environment(place.folder).items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run([sys.executable, "-m", "console", *arguments], capture_output=True, text=True, env=buffered)
+    assert (done.returncode, "retriage" in done.stdout) == (0, True)
+
+
 def test_the_version_is_the_distributions(place: Place) -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert __version__ == declared
