@@ -189,7 +189,7 @@ class Reader:
                 return statement
             return statement.with_only_columns(*list(statement.selected_columns)[: len(columns or ())])
 
-        statement = self._prepared(("walk", filter, shape), build)
+        statement = self._prepared(("walk", filter, shape, columns), build)
         assert statement is not None
         return statement
 
