@@ -113,8 +113,30 @@ async def test_many_items_need_the_number_typed(tmp_path: Path) -> None:
         fill(screen, "a reason", str(changes + 1))
         await pilot.pause()
         assert button.disabled
+        screen.query_one("#count").focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: f"✗ {changes} items would change: type that number" in screen_text(pilot))
         fill(screen, "a reason", str(changes))
         await until(pilot, lambda: not button.disabled)
+        assert "type that number" not in screen_text(pilot)
+
+
+async def test_all_that_is_told_of_a_plan_can_be_read_while_the_reason_is_written(tmp_path: Path) -> None:
+    laid = with_trail(small_world(tmp_path, 300), tmp_path)
+    async with opened(laid, size=NARROW) as pilot:
+        await failures(pilot)
+        await filtered(pilot, "condition:terminal")
+        await until(pilot, lambda: items(pilot).item is not None)
+        await pilot.press("A", "r")
+        await planned(pilot)
+        await until(pilot, lambda: "pgdn: " in screen_text(pilot))
+        assert " was FAILED" not in screen_text(pilot)
+        await pilot.press("w", "h", "y")
+        await pilot.press(*["pagedown"] * 30)
+        await until(pilot, lambda: " was FAILED" in screen_text(pilot) and "pgdn: " not in screen_text(pilot))
+        await pilot.press(*["pageup"] * 30)
+        await until(pilot, lambda: "would change   of" in screen_text(pilot))
+        assert "why" in screen_text(pilot)
 
 
 async def test_budget_and_release_make_another_plan(tmp_path: Path) -> None:

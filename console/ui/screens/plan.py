@@ -62,6 +62,9 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         # Before the next key is looked at: what is typed after it is meant for the next field, also when it is slow.
         Binding("tab", "app.focus_next", show=False, priority=True),
         Binding("shift+tab", "app.focus_previous", show=False, priority=True),
+        # Whatever field has the focus: what is to know about a plan may lie below what fits.
+        Binding("pagedown", "read(1)", show=False, priority=True),
+        Binding("pageup", "read(-1)", show=False, priority=True),
     ]
 
     plan: reactive[Plan | None] = reactive(None, init=False)
@@ -128,6 +131,9 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         for part in self.query(".count"):
             part.display = False
         self.watch_problem()
+        preview = self.query_one("#preview", TextPane)
+        for moved in ("scroll_y", "virtual_size", "size"):
+            self.watch(preview, moved, self._look_below, init=False)
         self._propose()
 
     # -- proposing ---------------------------------------------------------------------------------
@@ -217,6 +223,20 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
     def _preview(self, lines: list[Line]) -> None:
         self.query_one("#preview", TextPane).lines = tuple(lines)
 
+    def action_read(self, pages: int) -> None:
+        preview = self.query_one("#preview", TextPane)
+        preview.scroll_relative(y=pages * max(preview.size.height - 1, 1), animate=False)
+
+    def _look_below(self) -> None:
+        """Once it is laid out anew."""
+        self.call_after_refresh(self._tell_what_is_below)
+
+    def _tell_what_is_below(self) -> None:
+        preview = self.query_one("#preview", TextPane)
+        below = round(preview.max_scroll_y - preview.scroll_y)
+        told = f"pgdn: {below} more line{'s' if below > 1 else ''}" if below > 0 else ""
+        self.query_one(".dialog", Vertical).border_subtitle = Content(told)
+
     def _told(self, plan: Plan) -> Iterator[Line]:
         yield [
             Cell(f"{thousands(plan.changes)} would change", "accent" if plan.changes else "error"),
@@ -224,14 +244,17 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
                 f"   of {thousands(plan.selected)} selected, {thousands(plan.selected - plan.changes)} blocked", "muted"
             ),
         ]
+        width = max((len(share.backend) for share in plan.shares), default=0)
         for share in plan.shares:
+            told = list(self._abilities(share.backend)) if share.changes else []
             yield [
                 Cell(f"  {safe.fit(thousands(share.changes), 8, right=True)}  "),
-                Cell(safe.line(share.backend), "plain"),
+                Cell(safe.line(share.backend).ljust(width + 3), "plain"),
+                *told[:1],
             ]
-            yield from ([Cell(" " * 12), cell] for cell in self._abilities(share.backend))
-        yield from _counted("blocked, and untouched", plan.blocked, "error")
+            yield from ([Cell(" " * 12), cell] for cell in told[1:])
         yield from _counted("⚠ to know", plan.warnings, "warning")
+        yield from _counted("blocked, and untouched", plan.blocked, "error")
         if self._undo_of is None:
             yield from _counted("by condition", {_condition(name): n for name, n in plan.by_condition.items()}, "plain")
             yield from _counted("by cause", self._causes(plan.by_signature), "plain")
@@ -279,6 +302,11 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
 
     @on(Input.Changed, "#reason")
     @on(Input.Changed, "#count")
+    def _typed(self) -> None:
+        if self.plan is not None:  # otherwise it is the release that is wrong, and stays so
+            self.problem = ""
+        self._judge()
+
     def _judge(self) -> None:
         self.query_one("#confirm", Button).disabled = self._confirmation() is None
 
@@ -301,7 +329,10 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
 
     @on(Input.Submitted)
     def _entered(self, event: Input.Submitted) -> None:
-        """On to what is still missing for a yes; then to the yes itself."""
+        """On to what is still missing for a yes; then to the yes itself. A number that is not the one is told."""
+        if event.input.id == "count" and self.plan is not None and event.value.strip() != str(self.plan.changes):
+            self.problem = f"{self.plan.changes} items would change: type that number"
+            return
         missing = {"reason": ("#count", "#confirm"), "count": ("#confirm",)}.get(event.input.id or "", ())
         for widget in (self.query_one(id) for id in missing):
             if widget.focusable and widget.display:
