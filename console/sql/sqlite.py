@@ -188,7 +188,7 @@ class SqliteDatabase:
 
     def _wal_size(self) -> int:
         try:
-            return Path(f"{self._path}-wal").stat().st_size
+            return Path(f"{os.path.realpath(self._path)}-wal").stat().st_size  # SQLite keeps it beside the real file
         except OSError:
             return 0
 
@@ -355,7 +355,8 @@ class SqliteDatabase:
 
     def writable(self) -> bool:
         """Whether the file and its folder would let this process write."""
-        return os.access(self._path, os.W_OK) and os.access(self._path.parent, os.W_OK)
+        real = Path(os.path.realpath(self._path))  # its log is made beside that one, not beside a symlink
+        return os.access(real, os.W_OK) and os.access(real.parent, os.W_OK)
 
     def now(self) -> datetime:
         """SQLite has no clock but its host's."""

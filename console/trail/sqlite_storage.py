@@ -174,11 +174,13 @@ class SqliteStorage:
         return self._connection
 
     def _create_file(self) -> None:
-        missing = [folder for folder in self._path.parents if not folder.exists()]
+        """Where a symlink leads, if it is one: a link may be laid before there is a trail."""
+        real = Path(os.path.realpath(self._path))
+        missing = [folder for folder in real.parents if not folder.exists()]
         for folder in reversed(missing):
             folder.mkdir(mode=0o700, exist_ok=True)
         with suppress(FileExistsError):
-            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(
@@ -221,13 +223,15 @@ class SqliteStorage:
 
     def _files(self, *suffixes: str) -> tuple[tuple[int, int], ...]:
         """Which files these really are. By stat only: closing a descriptor would drop SQLite's locks."""
-        found = [self._path.with_name(self._path.name + suffix).stat() for suffix in suffixes]
+        real = os.path.realpath(self._path)  # where a symlink leads now: the log is beside that file
+        found = [os.stat(real + suffix) for suffix in suffixes]  # noqa: PTH116  twice a write
         return tuple((file.st_dev, file.st_ino) for file in found)
 
     def _insist_on_same_files(self, *suffixes: str) -> None:
         """SQLite goes on writing into a deleted file without a word, so look before and after."""
         try:
-            same = self._files(*suffixes) == self._identity[: len(suffixes)]
+            pairs = zip(suffixes, self._identity, strict=False)  # of a file only read so far no log is known
+            same = all(self._files(suffix) == (known,) for suffix, known in pairs)
         except FileNotFoundError:
             raise self._gone() from None
         if not same:

@@ -193,6 +193,24 @@ def test_an_expired_plan_is_refused(world: World) -> None:
     assert [r["why"] for r in refusals(console.book)] == ["PlanExpired"]
 
 
+@pytest.mark.parametrize(("where", "refused"), [("columns", PlanExpired), ("body", PlanAltered)])
+def test_editing_a_plans_times_does_not_make_it_last(world: World, where: str, refused: type[Exception]) -> None:
+    """What counts is in the hashed body; the columns beside it only say when its rows may be purged."""
+    world.queue.fill(1)
+    console = world.console()
+    plan = console.propose(matching("condition:terminal"), KEEP)
+    later = "2099-01-01T00:00:00+00:00"
+    old = plan.expires_at.isoformat()
+    world.trail_run(
+        f"UPDATE plan SET created = '{later}', expires = '{later}'" if where == "columns"
+        else f"UPDATE plan SET body = replace(body, '{old}', '{later}')"
+    )
+    world.clock.tick(timedelta(minutes=15))
+    with pytest.raises(refused):
+        console.carry_out(plan.id, confirm(plan))
+    assert world.queue.statuses() == {"FAILED": 1}
+
+
 def test_a_plan_is_good_until_the_last_moment_and_expiry_ends_nothing_that_runs(world: World) -> None:
     world.queue.fill(60)
     console = world.console(kind=Undated)

@@ -185,6 +185,18 @@ def test_a_read_only_database_refuses_to_write(path: Path) -> None:
         pass
 
 
+def test_a_database_behind_a_symlink_is_read_with_the_log_beside_the_real_file(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link.db"
+    link.symlink_to(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("CREATE TABLE fresh (n)")  # in the log alone
+        with closing(SqliteDatabase(link, read_only=True)) as database:
+            assert database.columns("fresh") == {"n": ""}
+    assert list(link.parent.iterdir()) == [link]
+
+
 def test_a_write_is_whole_or_nothing_and_a_savepoint_a_part_of_it(path: Path) -> None:
     database = SqliteDatabase(path)
     with database.writing() as writer:

@@ -95,6 +95,44 @@ def test_a_replaced_file_is_noticed(sqlite_book: TrailBook, tmp_path: Path) -> N
     every_write_fails(sqlite_book, owner, "replaced")
 
 
+@pytest.mark.parametrize("linked", ["file", "folder", "file not there yet"])
+def test_a_trail_behind_a_symlink_is_written_and_read(tmp_path: Path, linked: str) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "state").mkdir()
+    link, target = ("state/trail.db", "disk/real.db") if linked != "folder" else ("state/linked", "disk")
+    if linked == "file":
+        with book_at(f"sqlite:///{tmp_path}/{target}") as book:
+            carried(book)
+    (tmp_path / link).symlink_to(tmp_path / target)
+    url = f"sqlite:///{tmp_path}/{link}" + ("/real.db" if linked == "folder" else "")
+    with book_at(url) as book:
+        before = len(book.records())
+        book.refuse({"why": "first"}, START)
+        book.refuse({"why": "second"}, START)
+        with book_at(url, read_only=True) as auditor:
+            assert len(auditor.records()) == before + 2, "what is in the log beside the real file is read too"
+    assert [file.name for file in (tmp_path / "disk").iterdir()] == ["real.db"]
+
+
+@pytest.mark.parametrize("linked", ["trail.db", "state"])
+def test_a_symlink_that_leads_elsewhere_by_now_is_a_replaced_file(tmp_path: Path, linked: str) -> None:
+    for disk in ("one", "two"):
+        with book_at(f"sqlite:///{tmp_path}/{disk}/trail.db") as book:
+            carried(book)
+    path = tmp_path / linked
+    target = "trail.db" if linked == "trail.db" else "."
+    path.symlink_to(tmp_path / "one" / target)
+    with book_at(f"sqlite:///{path}" + ("/trail.db" if linked == "state" else "")) as book:
+        book.refuse({}, START)
+        path.unlink()
+        path.symlink_to(tmp_path / "two" / target)
+        with pytest.raises(TrailUnavailable, match="replaced"):
+            book.refuse({}, START)
+        path.unlink()
+        with pytest.raises(TrailUnavailable, match="deleted"):
+            book.refuse({}, START)
+
+
 def test_records_that_vanish_behind_our_back_are_noticed(sqlite_book: TrailBook) -> None:
     carried(sqlite_book)
     owner = sqlite_book.override("op1").owner
