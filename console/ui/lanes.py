@@ -2,16 +2,20 @@
 
 The threads are daemons. A thread of asyncio's own pool is waited for at exit, and a backend that hangs would
 then keep the console from quitting. Nothing is written through a lane, so nothing is lost with one.
+
+They are kept, and the one that rested last works next: each has a heap of its own from the allocator, with holes
+in it, so that few of them must do what few can.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -19,8 +23,28 @@ from console.core.backend import Backend
 from console.core.faults import BackendFault, DeadlineExceeded, Fault
 
 T = TypeVar("T")
+Work = Callable[[], None]
 
-_THREADS = 4
+_AT_ONCE = 4
+
+_resting: list[SimpleQueue[Work]] = []
+"""Where each thread that has nothing to do waits for work."""
+
+
+def in_thread(work: Work) -> None:
+    """Do this in a thread of our own, now; it must not raise."""
+    try:
+        inbox = _resting.pop()
+    except IndexError:
+        inbox = SimpleQueue()
+        Thread(target=_serve, args=(inbox,), name="off-loop", daemon=True).start()
+    inbox.put(work)
+
+
+def _serve(inbox: SimpleQueue[Work]) -> None:
+    while True:
+        inbox.get()()
+        _resting.append(inbox)
 
 
 class Raised:
@@ -47,8 +71,9 @@ class Lane:
         self.backend = backend
         self.name = backend.name
         self.deadline = deadline
-        self._calls: SimpleQueue[_Call] = SimpleQueue()
+        self._calls: deque[_Call] = deque()
         self._running: list[_Call] = []
+        self._lock = Lock()
         self._threads = 0
 
     @property
@@ -71,14 +96,23 @@ class Lane:
         return answer
 
     def _enqueue(self, call: _Call) -> None:
-        self._calls.put(call)
-        if len(self._running) + self._calls.qsize() > self._threads and self._threads < _THREADS:
+        with self._lock:
+            self._calls.append(call)
+            if self._threads == _AT_ONCE:
+                return
             self._threads += 1
-            Thread(target=self._serve, name=f"lane-{self.name}", daemon=True).start()
+        in_thread(self._work)
 
-    def _serve(self) -> None:
-        while True:
-            call = self._calls.get()
+    def _next(self) -> _Call | None:
+        with self._lock:
+            if self._calls:
+                return self._calls.popleft()
+            self._threads -= 1
+            return None
+
+    def _work(self) -> None:
+        """Until there is nothing more to ask."""
+        while (call := self._next()) is not None:
             if call.answer.cancelled():
                 continue
             call.begun = monotonic()
@@ -142,5 +176,5 @@ async def off_loop(work: Callable[[], T]) -> T:
         with suppress(RuntimeError):  # the loop is closed: the console has quit
             loop.call_soon_threadsafe(settle)
 
-    Thread(target=run, name="off-loop", daemon=True).start()
+    in_thread(run)
     return await answer

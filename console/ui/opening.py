@@ -25,6 +25,10 @@ from console.ui.sheet import Sheet
 
 Lay = Callable[[], Desk]
 
+_OBJECTS_BETWEEN_COLLECTIONS = (700, 10, 10)
+"""What is usual, whatever held while everything was loaded: a screen that is closed is freed by the collector alone,
+and one that waits for long takes ever more memory."""
+
 DEADLINE = 5.0
 """Seconds a backend may take before it is given up on our side, whatever the plugin does."""
 
@@ -132,6 +136,7 @@ class Opening(Reports, App[None]):
         await self.monitor.counted(within=3.0)
         await off_loop(self.load_the_rest)
         gc.freeze()  # what was loaded stays: to look through it again and again would hold up the loop
+        gc.set_threshold(*_OBJECTS_BETWEEN_COLLECTIONS)
         gc.enable()
 
     async def on_event(self, event: events.Event) -> None:

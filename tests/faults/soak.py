@@ -178,7 +178,6 @@ def console(config: str, counter: str, *naive: str) -> int:
         return asked
 
     SqliteQueue.page = counting(SqliteQueue.page)  # type: ignore[method-assign]
-    SqliteQueue.counts = counting(SqliteQueue.counts)  # type: ignore[method-assign]
     return main(["--config", config])
 
 
@@ -293,7 +292,7 @@ def _turn(terminal: Watched, folder: Path, turn: int, total: Soaked) -> None:
         for size in SIZES:
             terminal.resize(size)
             total.resizes += 1
-    with _opened(terminal, ("failures", "overview")[turn % 2], total):
+    with _opened(terminal, "failures", total):
         while (refreshed := int.from_bytes((folder / "counter").read_bytes())) < (turn + 1) * REFRESHES:
             terminal.watch(0.05)
     total.turns, total.refreshes = turn + 1, refreshed

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from console.ui.lanes import Lane
+from console.ui.lanes import Lane, off_loop
 from tests.ui.world import make_async, open_queue
 
 
@@ -29,3 +30,30 @@ async def test_calls_that_end_together_are_all_answered(tmp_path: Path) -> None:
     for _ in range(1_500):
         answers = await asyncio.gather(*(lane.ask(lambda _, n=n: n) for n in range(40)))  # type: ignore[misc]
         assert answers == list(range(40))
+
+
+async def test_few_threads_do_what_few_can(tmp_path: Path) -> None:
+    make_async(tmp_path / "queue.db", 5)
+    lanes = [Lane(open_queue(tmp_path / "queue.db", name), deadline=30.0) for name in ("one", "two", "three")]
+    used = {await off_loop(threading.get_ident) for _ in range(50)}
+    for _ in range(50):
+        used |= {await lane.ask(lambda _: threading.get_ident()) for lane in lanes}
+    assert len(used) <= 2  # one may still be on its way to rest when the next is wanted
+
+
+async def test_a_lane_does_no_more_than_four_at_once_and_then_the_rest(tmp_path: Path) -> None:
+    make_async(tmp_path / "queue.db", 5)
+    lane = Lane(open_queue(tmp_path / "queue.db", "queue"), deadline=30.0)
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def wait(number: int) -> int:
+        begun.release()
+        assert go_on.wait(30)
+        return number
+
+    asked = [asyncio.create_task(lane.ask(lambda _, n=n: wait(n))) for n in range(9)]  # type: ignore[misc]
+    for _ in range(4):
+        assert await off_loop(lambda: begun.acquire(timeout=30))
+    assert not await off_loop(lambda: begun.acquire(timeout=0.2))
+    go_on.set()
+    assert await asyncio.gather(*asked) == list(range(9))

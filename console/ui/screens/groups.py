@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Thread
+from functools import partial
 from typing import ClassVar
 
 from textual import on
@@ -20,7 +20,7 @@ from console.core.query import Filter
 from console.core.text import ago
 from console.ui import cells, safe
 from console.ui.actions import A_GROUP, bindings_of
-from console.ui.lanes import Raised
+from console.ui.lanes import Raised, in_thread
 from console.ui.messages import GroupsReady
 from console.ui.screens.place import Place
 from console.ui.widgets.filter_bar import FilterBar
@@ -79,7 +79,7 @@ class GroupsScreen(Place):
         self._stop = Raised()
         self._busy = True
         backends = [lane.backend for lane in self.console_app.lanes if not lane.hangs]
-        Thread(target=self._work, args=(self._generation, self._stop, backends, self.filter), daemon=True).start()
+        in_thread(partial(self._work, self._generation, self._stop, backends, self.filter))
         self._say()
 
     def _work(self, generation: int, stop: Raised, backends: list[Backend], filter: Filter) -> None:
