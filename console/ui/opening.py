@@ -15,10 +15,10 @@ from textual.app import App
 
 from console.core.desk import Desk
 from console.core.faults import Fault
-from console.ui import themes
+from console.ui import heaps, themes
 from console.ui.actions import checked_keymap
 from console.ui.health import Health, Monitor, unopened
-from console.ui.lanes import Lanes, off_loop
+from console.ui.lanes import Lanes, in_thread, off_loop
 from console.ui.reports import Reports
 from console.ui.runs import Runs
 from console.ui.sheet import Sheet
@@ -98,6 +98,7 @@ class Opening(Reports, App[None]):
         for number in (signal.SIGTERM, signal.SIGHUP):
             with suppress(ValueError, RuntimeError):  # not in the main thread: a test
                 loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
+        in_thread(heaps.share)
         self._lay()
         self.call_after_refresh(self.start, self._begin, "begin")
 

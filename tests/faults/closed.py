@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -116,9 +118,21 @@ class Closed:
     slowest: float = 0.0
     reads_failed: int = 0
 
+    def tell(self, took: float, *, changed: int, read: int) -> None:
+        self.slowest = max(self.slowest, took)
+        self.late += took > PROMISED + MARGIN
+        self.changed += changed
+        self.reads_failed += read != 10
+
     @property
     def ok(self) -> bool:
         return self.refused == self.trials and not (self.changed or self.late or self.reads_failed)
+
+    def __str__(self) -> str:
+        return (
+            f"changed {self.changed}, not refused {self.trials - self.refused}, late {self.late}, reads failed {self.reads_failed},"
+            f" slowest {self.slowest:.2f} s"
+        )
 
 
 def _undismayed(book: object) -> None:
@@ -175,12 +189,9 @@ def _trial(system: systems.System, way: str, total: Closed, *, midway: bool, nai
     except (TrailUnavailable, TrailBroken):
         total.refused += 1
     took = time.monotonic() - began
-    total.slowest = max(total.slowest, took)
-    total.late += took > PROMISED + MARGIN
-    total.changed += len(system.touched()) - allowed
     backend = console.backends[system.name]
     page = backend.page(PageRequest(Filter.parse("condition:*"), backend.now(), limit=10))
-    total.reads_failed += len(page.items) != 10
+    total.tell(took, changed=len(system.touched()) - allowed, read=len(page.items))
     if broken is not None:
         broken.__exit__(None, None, None)  # type: ignore[attr-defined]
     processes.close(console)
@@ -199,33 +210,37 @@ def trials(kind: str, way: str, count: int, *, naive: bool = False) -> Closed:
 
 # --- ways that need a process of their own ----------------------------------------------------------------
 
-LIMITED = """
-import resource, sys
-from pathlib import Path
-from tests.faults import closed, processes
-from tests.faults.world import *
-from console.core.faults import TrailUnavailable
-folder, way = Path(sys.argv[1]), sys.argv[2]
-import os, signal
-console = processes.console_of(folder, chunk=1)
-plan = console.book.plan((folder / "plan").read_text())
-if way == "size":
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    console.book.refuse({"plan": plan.id}, console._clock.now())
-    size = (folder / "state" / "trail.db-wal").stat().st_size
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-elif os.getuid() == 0:
-    os.setgroups([]); os.setgid(65534); os.setuid(65534)
-try:
-    console.carry_out(plan.id, confirm(plan))
-    print("carried out")
-except TrailUnavailable as fault:
-    print("TrailUnavailable")
-"""
+
+def _as_limited(folder: Path, way: str) -> tuple[bool, float, int]:
+    """In a process of its own, which loses its rights or its room: whether it was refused, in how many seconds, and how many
+    items it can still read."""
+    console = processes.console_of(folder, chunk=1)
+    plan = console.book.plan((folder / "plan").read_text())
+    (backend,) = console.backends.values()
+
+    def read() -> int:
+        return len(backend.page(PageRequest(Filter.parse("condition:*"), backend.now(), limit=10)).items)
+
+    read()
+    if way == "size":
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        console.book.refuse({"plan": plan.id}, console._clock.now())
+        size = (folder / "state" / "trail.db-wal").stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    elif os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    refused, began = False, time.monotonic()
+    try:
+        console.carry_out(plan.id, confirm(plan))
+    except TrailUnavailable as fault:
+        refused = bool(str(fault))
+    return refused, time.monotonic() - began, read()
 
 
-def limited(folder: Path, way: str) -> tuple[str, int]:
-    """What a process told that may not write the trail's files, or not make them larger; and the rows it changed."""
+def limited(folder: Path, way: str, total: Closed) -> None:
+    """A process that may not write the trail's files, or not make them larger."""
     system, _ = systems.create("sqlite_queue", folder, 100)
     console = processes.console_of(folder)
     processes.propose(console, folder)
@@ -237,9 +252,17 @@ def limited(folder: Path, way: str) -> tuple[str, int]:
         for file in (folder / "state").iterdir():
             file.chmod(0o644)
         (folder / "state").chmod(0o755 if way == "nobody" else 0o700)
-    ran = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(folder), way], cwd=processes.ROOT, text=True, capture_output=True, timeout=60,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout.strip(), len(system.touched())
+    answer, said = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(said, json.dumps(_as_limited(folder, way)).encode())
+        finally:
+            os._exit(0)
+    os.close(said)
+    with os.fdopen(answer) as file:
+        refused, took, read = json.load(file)
+    os.waitpid(pid, 0)
+    total.trials += 1
+    total.refused += refused
+    total.tell(took, changed=len(system.touched()), read=read)

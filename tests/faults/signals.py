@@ -36,6 +36,13 @@ class Signalled:
     def ok(self) -> bool:
         return not (self.open or self.late or self.unrecorded or self.unfinished or self.twice)
 
+    @property
+    def counts(self) -> str:
+        return (
+            f"unrecorded {self.unrecorded}, open {self.open}, twice {self.twice}, unfinished {self.unfinished}, late {self.late},"
+            f" slowest {self.slowest:.2f} s, {self.midway} midway"
+        )
+
 
 def trial(kind: str, number: signal.Signals, items: int, total: Signalled, *, naive: bool = False) -> None:
     folder = Path(tempfile.mkdtemp(prefix="retriage-signal-"))

@@ -74,9 +74,9 @@ class Soaked:
 
     @property
     def growth(self) -> float:
-        """The end as a part of the beginning. Half of the turns is warm-up: what Python holds is level long before, but
-        the allocator's pools, one for each of the threads, go on filling for a while."""
-        warm = self.memory[len(self.memory) // 2 :]
+        """The end as a part of the beginning, once it is warm. A quarter of the turns is warm-up: until then the page caches of
+        the databases fill."""
+        warm = self.memory[len(self.memory) // 4 :]
         part = max(len(warm) // 4, 1)
         return statistics.median(warm[-part:]) / statistics.median(warm[:part])
 
@@ -185,7 +185,7 @@ def console(config: str, counter: str, *naive: str) -> int:
 
 CONFIG = """
 console:
-  refresh: 40ms
+  refresh: 80ms
   chunk_target: 1ms
   max_items: 1000000
   canary_failure_limit: 100%

@@ -17,6 +17,7 @@ AUDIT = (
     "tests/plugins/partition_store/test_control.py", "tests/plugins/partition_store/test_actions.py",
     "tests/plugins/postgres_analyses/test_requeue.py",
 )
+FROZEN = ("tests/ui/test_frozen.py",)
 RAW_DATA = ("tests/plugins/partition_store/test_raw_data.py",)
 
 

@@ -66,11 +66,13 @@ Unit = tuple[str, str]
 """A part, and what of it: a system, or a way."""
 
 
-def run_apart(units: Sequence[Unit], jobs: int, options: Sequence[str]) -> Iterator[Line]:
-    """So many at a time, each in a process of its own; lines as they come."""
-    waiting, lines = iter(units), SimpleQueue[Line | None]()
+def run_apart(units: Sequence[Unit], jobs: int, options: Sequence[str], idle: Sequence[Unit] = ()) -> Iterator[Line]:
+    """So many at a time, each in a process of its own; lines as they come. Those that are `idle` are run beside them, one
+    after the other."""
+    lines = SimpleQueue[Line | None]()
+    busy, beside = ([unit for unit in units if (unit in idle) is quiet] for quiet in (False, True))
 
-    def work() -> None:
+    def work(waiting: Iterator[Unit]) -> None:
         while (unit := next(waiting, None)) is not None:
             part, of = unit
             command = [sys.executable, "-m", "tests.faults", "--lines", "--only", part, "--of", of, *options]
@@ -84,9 +86,11 @@ def run_apart(units: Sequence[Unit], jobs: int, options: Sequence[str]) -> Itera
                 lines.put(Line(f"{part}: {of}", 0, f"ended early, with {process.returncode}", False))
         lines.put(None)
 
-    for _ in range(jobs):
-        threading.Thread(target=work, daemon=True).start()
-    for _ in range(jobs):
+    shared = iter(busy)
+    queues = [*(shared for _ in range(jobs)), iter(beside)]
+    for queue in queues:
+        threading.Thread(target=work, args=(queue,), daemon=True).start()
+    for _ in queues:
         while (line := lines.get()) is not None:
             yield line
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from console.ui import screens
-from tests.faults import audit, closed, frozen, kill, mutate, rivals, signals, soak, tamper
-from tests.faults.__main__ import OVERRIDES, PARTS
+from tests.faults import audit, closed, frozen, hangup, kill, mutate, rivals, signals, soak, tamper
+from tests.faults.__main__ import OVERRIDES, PARTS, WAITING
 from tests.faults.processes import ROOT
 from tests.faults.systems import KINDS, ON_POSTGRES
 from tests.faults.table import Line, Summary, run_apart
@@ -105,7 +105,10 @@ def test_a_console_that_goes_on_without_a_trail_is_caught() -> None:
 def test_a_trail_without_room_or_rights_means_no_change(way: str) -> None:
     with tempfile.TemporaryDirectory(prefix="retriage-limited-") as folder:
         Path(folder).chmod(0o755)  # another user must be able to come here
-        assert closed.limited(Path(folder), way) == ("TrailUnavailable", 0)
+        total = closed.Closed()
+        closed.limited(Path(folder), way, total)
+        assert total.trials, total
+        assert total.ok, total
 
 
 @pytest.mark.parametrize("kind", ["sqlite_queue", "workflow_steps"])
@@ -169,8 +172,19 @@ def test_a_soak_leaves_nothing_behind() -> None:
 
 
 def test_memory_that_grows_is_not_flat() -> None:
-    assert soak.Soaked(memory=[50, 80, 90, 95, 100, 101, 99, 100, 102]).flat
+    assert soak.Soaked(memory=[50, 80, 99, 98, 100, 101, 99, 100, 102]).flat
     assert not soak.Soaked(memory=[100, 102, 104, 106, 108, 110, 112, 114, 116]).flat
+
+
+def test_what_waits_is_a_part_of_the_table() -> None:
+    assert set(WAITING) <= {(part, of) for part, (_, every) in PARTS.items() for of in every}
+
+
+def test_a_terminal_closed_in_mid_override() -> None:
+    total = signals.Signalled()
+    hangup.trial(total)
+    assert total.ok, total
+    assert total.midway == 1
 
 
 def test_the_full_table_is_of_every_system() -> None:

@@ -6,6 +6,7 @@ import gc
 import json
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from tests.ui.terminal import Terminal
 from tests.ui.world import make_async, small_world, with_trail
 
 OPENINGS = 6
+HEAP = 64 << 20
+"""What glibc sets aside for one, and where it begins."""
 
 
 def _painted() -> int:
@@ -64,15 +67,38 @@ WATCHED = textwrap.dedent("""
 """)
 
 
+def _config(folder: Path, *names: str) -> Path:
+    for name in names:
+        make_async(folder / f"{name}.db", 20)
+    backends = "".join(f"  {name}: {{plugin: sqlite_queue, url: 'sqlite:///{folder}/{name}.db'}}\n" for name in names)
+    path = folder / "config.yaml"
+    path.write_text(f"console: {{refresh: 2s, trail: 'sqlite:///{folder}/trail.db'}}\nbackends:\n{backends}")
+    path.chmod(0o600)
+    return path
+
+
+def test_threads_share_a_few_heaps(tmp_path: Path) -> None:
+    """One for each thread would be filled to its own highest mark, and never given back."""
+    terminal = Terminal([sys.executable, "-m", "console", "--config", str(_config(tmp_path, "one", "two", "three"))], (40, 120))
+    terminal.until("● 3")
+    for key in "2341":
+        terminal.press(key)
+        time.sleep(0.3)
+        terminal.read()
+    process = Path(f"/proc/{terminal.child.pid}")
+    threads = len(list((process / "task").iterdir()))
+    starts = [int(line.split("-")[0], 16) for line in (process / "maps").read_text().splitlines() if len(line.split()) < 6]
+    heaps = sum(start % HEAP == 0 for start in starts)
+    terminal.press("q")
+    assert terminal.left() == 0
+    assert threads > 6
+    assert heaps <= 5, f"{heaps} of {threads} threads; some began before the console could say so"
+
+
 def test_closed_screens_are_freed_before_many_more_are_opened(tmp_path: Path) -> None:
     """From the front door: the start puts the collector off, and it must be put on again as it was."""
-    make_async(tmp_path / "queue.db", 20)
-    (tmp_path / "config.yaml").write_text(
-        f"backends: {{queue: {{plugin: sqlite_queue, url: 'sqlite:///{tmp_path}/queue.db'}}}}\nconsole: {{trail: 'sqlite:///{tmp_path}/trail.db'}}\n"
-    )
-    (tmp_path / "config.yaml").chmod(0o600)
     told = tmp_path / "told.json"
-    terminal = Terminal([sys.executable, "-c", WATCHED, str(tmp_path / "config.yaml"), str(told)], (40, 120))
+    terminal = Terminal([sys.executable, "-c", WATCHED, str(_config(tmp_path, "queue")), str(told)], (40, 120))
     terminal.until("Retries in the next")
     terminal.until("queue")
     for _ in range(25):

@@ -1,0 +1,102 @@
+"""ssh lost: the terminal of a console that carries out an override is closed; the chunk is finished and recorded, and
+the next console offers to resume it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from console.core.override import OverrideState
+from tests.faults import processes, systems
+from tests.faults.signals import MARGIN, PROMISED, Signalled
+from tests.faults.world import WHENCE, WHO, final_outcomes
+from tests.ui.terminal import Terminal
+
+ITEMS = 20_000
+CONFIG = """
+console: {{refresh: 1s, chunk_target: 1ms, max_items: 1000000, confirm_from: 1000000, trail: "sqlite:///{folder}/state/trail.db"}}
+backends:
+  queue: {{plugin: sqlite_queue, url: "sqlite:///{folder}/queue.db"}}
+"""
+
+
+def trial(total: Signalled) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="retriage-hangup-"))
+    try:
+        system, _ = systems.create("sqlite_queue", folder, ITEMS)
+        (folder / "config.yaml").write_text(CONFIG.format(folder=folder))
+        (folder / "config.yaml").chmod(0o600)
+        took = _hung_up(system)
+        if len(system.handed_back()) < ITEMS:
+            _offered(folder)
+        _judge(system, took, total)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[Terminal]:
+    home = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
+    terminal = Terminal([sys.executable, "-m", "console", "--config", str(folder / "config.yaml")], (40, 120), home)
+    try:
+        yield terminal
+    finally:
+        if not terminal.child.closed:
+            terminal.child.close(force=True)
+
+
+def _hung_up(system: systems.System) -> float:
+    """Everything that failed is requeued by keys; seconds from the loss of the terminal to the end of the console."""
+    with _opened(system.folder) as terminal:
+        terminal.until("Retries in the next")
+        terminal.press("2")
+        terminal.until("t019999")
+        terminal.press("A")
+        terminal.press("r")
+        terminal.until("would change")
+        terminal.press("the upstream is back")
+        terminal.until("the upstream is back")
+        end = time.monotonic() + 60
+        while not system.handed_back():
+            terminal.press("\r")  # to the button, and on it
+            terminal._take(0.05)  # not until it is quiet: a run that is under way paints all the time
+            assert time.monotonic() < end, f"nothing is handed back:\n{terminal.read()}"
+        pid = terminal.child.pid
+        terminal.child.ptyproc.fileobj.close()
+        began = time.monotonic()
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            assert time.monotonic() < began + 60, "it waits for a terminal that is gone"
+            time.sleep(0.005)
+        terminal.child.closed = terminal.child.terminated = True
+        return time.monotonic() - began
+
+
+def _offered(folder: Path) -> None:
+    with _opened(folder) as terminal:
+        terminal.until("not finished")
+        terminal.press("q")
+        terminal.left()
+
+
+def _judge(system: systems.System, took: float, total: Signalled) -> None:
+    console = processes.console_of(system.folder)
+    (override,) = console.book.overrides()
+    told = final_outcomes(console.book, override.op_id)
+    total.trials += 1
+    total.slowest = max(total.slowest, took)
+    total.late += took > PROMISED + MARGIN
+    total.open += len(console.book.open_intents(override.op_id))
+    total.unrecorded += len({f"{system.name}/{id}" for id in system.handed_back()} ^ told.keys())
+    total.midway += override.state is OverrideState.STOPPED
+    override = console.resume(override.op_id, WHO, WHENCE)
+    handed_back = system.handed_back()
+    total.unfinished += override.state is not OverrideState.FINISHED
+    total.unfinished += len(handed_back) != ITEMS
+    total.twice += sum(times > 1 for times in handed_back.values())
+    processes.close(console)
