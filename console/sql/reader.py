@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
@@ -26,6 +25,18 @@ from console.sql.where import Where, head_of, is_key
 _KEPT_STATEMENTS = 128
 _KEYS_PER_READ = 200
 
+T = TypeVar("T")
+
+
+class _Paging(NamedTuple):
+    """How pages of one shape are read."""
+
+    statements: list[Prepared]
+    """In the order of their rows; none where nothing here can be what is asked for."""
+    value_at: int | None
+    """Where a row itself has what it is ordered by."""
+
+
 class Reader:
     """The reading half of the contract over one database and layout."""
 
@@ -33,31 +44,43 @@ class Reader:
         self._database = database
         self.layout = layout
         self._where = Where(name, database.dialect, layout.time, policy)
-        self._kept: OrderedDict[Hashable, Prepared | None] = OrderedDict()
+        self._kept: dict[Hashable, Any] = {}
         self._lock = Lock()
 
     # -- pages -----------------------------------------------------------------------------------
 
     def page(self, request: PageRequest) -> Page:
-        rows = self.page_rows(request)
+        paging = self._paging(request)
+        rows = self._rows_of(paging, request)
         more = len(rows) > request.limit
         rows = rows[: request.limit]
         if request.backward:
             rows.reverse()
-        return self._as_page(rows, request, more)
+        return self._as_page(rows, request, more, paging.value_at)
 
     def page_rows(self, request: PageRequest) -> list[Row]:
         """What a page is made of, as stored: one row more than asked for where there are more."""
-        value_at = self._value_at(request)
+        return self._rows_of(self._paging(request), request)
+
+    def _rows_of(self, paging: _Paging, request: PageRequest) -> list[Row]:
         limit = request.limit + 1
         rows: list[Row] = []
-        for shape in _parts(shape_of(request.sort, request.backward, request.after), apart=value_at is not None):
-            statement = self._paging(request.filter, shape, value_at is not None) if len(rows) < limit else None
-            if statement is not None:
+        for statement in paging.statements:
+            if len(rows) < limit:
                 rows += self._database.read(statement, request.now, given_for(request.after, limit - len(rows)))
         return rows
 
-    def _paging(self, filter: Filter, shape: Shape, bare: bool) -> Prepared | None:
+    def _paging(self, request: PageRequest) -> _Paging:
+        filter, shape = request.filter, shape_of(request.sort, request.backward, request.after)
+        return self._once(("page", filter, shape), lambda: self._new_paging(filter, shape))
+
+    def _new_paging(self, filter: Filter, shape: Shape) -> _Paging:
+        value_at = self._value_at(filter, shape.sort)
+        parts = _parts(shape, apart=value_at is not None)
+        made = (self._page_statement(filter, part, value_at is not None) for part in parts)
+        return _Paging([statement for statement in made if statement is not None], value_at)
+
+    def _page_statement(self, filter: Filter, shape: Shape, bare: bool) -> Prepared | None:
         def build(binds: Binds) -> Any:
             arms = self._arms(filter, binds)
             statement = PageBuilder(self.layout, shape, binds).statement(arms) if arms else None
@@ -66,24 +89,23 @@ class Reader:
             needed = [column for column in statement.selected_columns if column.key not in ("is_null", "value")]
             return statement.with_only_columns(*needed)
 
-        return self._prepared(("page", filter, shape), build)
+        return self._built(build)
 
-    def _as_page(self, rows: list[Row], request: PageRequest, more: bool) -> Page:
+    def _as_page(self, rows: list[Row], request: PageRequest, more: bool, value_at: int | None) -> Page:
         if not rows:
             return Page((), None, None)
         read, now = self.layout.read, request.now
         width = len(self.layout.segments[0].roles.row)
         items = tuple([read(row[:width], now) for row in rows])
-        value_at = self._value_at(request)
         first, last = (self._cursor(row, width, value_at) for row in (rows[0], rows[-1]))
         if request.backward:
             return Page(items, last if request.after is not None else None, first if more else None)
         return Page(items, last if more else None, first if request.after is not None else None)
 
-    def _value_at(self, request: PageRequest) -> int | None:
+    def _value_at(self, filter: Filter, sort: Sort) -> int | None:
         """Which of a row's own columns a page is ordered by, if that is all there is to its order."""
-        segments = self._segments(request.filter)
-        if not segments or not is_one_range(self.layout, request.sort, segments):
+        segments = self._segments(filter)
+        if not segments or not is_one_range(self.layout, sort, segments):
             return None
         value = self.layout.natural(segments[0].roles)
         return next((n for n, column in enumerate(segments[0].roles.row) if column is value), None)
@@ -124,18 +146,26 @@ class Reader:
         return sa.true() if predicate is None else predicate
 
     def _prepared(self, key: Hashable, build: Callable[[Binds], Any]) -> Prepared | None:
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
+        return self._once(key, lambda: self._built(build))
+
+    def _built(self, build: Callable[[Binds], Any]) -> Prepared | None:
         binds = Binds()
         built = build(binds)
-        statement = None if built is None else Prepared(built, binds, self._database.dialect)
-        with self._lock:
-            self._kept[key] = statement
-            while len(self._kept) > _KEPT_STATEMENTS:
-                self._kept.popitem(last=False)
-        return statement
+        return None if built is None else Prepared(built, binds, self._database.dialect)
+
+    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What is made from a request, kept for the next alike; the first made goes first.
+
+        Looking needs no lock: it is one dictionary operation, and what two threads make at once is the same.
+        """
+        made: T | None = self._kept.get(key)
+        if made is None:
+            made = make()
+            with self._lock:
+                while len(self._kept) >= _KEPT_STATEMENTS:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[key] = made
+        return made
 
     def walk(
         self,

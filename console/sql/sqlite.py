@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import quote
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Dialect, Engine
-from sqlalchemy.pool import PoolProxiedConnection, QueuePool
+from sqlalchemy.dialects.sqlite.pysqlite import dialect as sqlite_dialect
+from sqlalchemy.engine import Dialect
 
 from console.core.faults import (
     BackendBusy,
@@ -27,6 +27,7 @@ from console.core.faults import (
 )
 from console.core.ports import Stop
 from console.sql.database import Row, RowRefused, TransactionRefused
+from console.sql.idle import Idle
 from console.sql.readonly import allow_reading_only
 from console.sql.statement import Prepared
 from console.sql.times import IsoText
@@ -62,8 +63,18 @@ def translate(error: sqlite3.Error, place: str) -> BackendFault:
     return BackendFault(said, where=place)
 
 
-def _tolerant(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")
+class _Tolerant:
+    """Decodes what is not UTF-8 too, and notes whether there was any."""
+
+    def __init__(self) -> None:
+        self.needed = False
+
+    def __call__(self, raw: bytes) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            self.needed = True
+            return raw.decode("utf-8", "surrogateescape")
 
 
 def _encodable(value: Any) -> Any:
@@ -120,23 +131,11 @@ class SqliteDatabase:
         self._read_only = read_only
         self._deadline = deadline.total_seconds()
         self._functions = {**IsoText().functions, **(functions or {})}
-        self._reading = self._engine(self._open_reading)
-        self._writing = self._engine(self._open_writing)
+        self._reading = Idle(self._open_reading)
+        self._writing = Idle(self._open_writing)
         self._seen: object = None
         self._generation = 0
-        self.dialect: Dialect = self._reading.dialect
-
-    def _engine(self, creator: Callable[[], sqlite3.Connection]) -> Engine:
-        return sa.create_engine(
-            "sqlite://",
-            creator=creator,
-            poolclass=QueuePool,
-            pool_size=4,
-            max_overflow=8,
-            pool_use_lifo=True,
-            pool_reset_on_return=None,
-            hide_parameters=True,
-        )
+        self.dialect: Dialect = sqlite_dialect()
 
     # -- opening ---------------------------------------------------------------------------------
 
@@ -159,18 +158,28 @@ class SqliteDatabase:
         return connection
 
     def _open_reading(self) -> sqlite3.Connection:
-        connection = self._connect(self._reading_mode())
-        connection.execute("PRAGMA query_only = 1")
-        connection.execute("PRAGMA temp_store = MEMORY")
-        allow_reading_only(connection, self._functions)
-        return connection
+        with self._told():
+            connection = self._connect(self._reading_mode())
+            connection.execute("PRAGMA query_only = 1")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            allow_reading_only(connection, self._functions)
+            return connection
 
     def _open_writing(self) -> sqlite3.Connection:
         """A chunk is prepared in a table in memory, and its pages stay in the cache until it is written."""
-        connection = self._connect("mode=rw")
-        connection.execute("PRAGMA temp_store = MEMORY")
-        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        return connection
+        with self._told():
+            connection = self._connect("mode=rw")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            return connection
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What SQLite says on the way, in our words."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise translate(error, self.place) from None
 
     def _reading_mode(self) -> str:
         """In audit mode a quiet WAL database is opened immutable: `mode=ro` would leave -wal and -shm behind."""
@@ -204,26 +213,9 @@ class SqliteDatabase:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _checked_out(self, engine: Engine) -> PoolProxiedConnection:
-        if self._read_only:
-            self._reopen_if_changed()
-        try:
-            return engine.raw_connection()
-        except sqlite3.Error as error:
-            raise translate(error, self.place) from None
-
-    @contextmanager
-    def _connection(self, engine: Engine) -> Iterator[PoolProxiedConnection]:
-        proxied = self._checked_out(engine)
-        try:
-            yield proxied
-        finally:
-            proxied.close()
-
     def _reopen_if_changed(self) -> None:
-        now = self._fingerprint()
-        if now != self._seen:
-            self._reading.dispose()
+        if self._read_only and (now := self._fingerprint()) != self._seen:
+            self._reading.close()
             self._seen = now
 
     def _watched(self, connection: sqlite3.Connection, generation: int) -> None:
@@ -242,11 +234,12 @@ class SqliteDatabase:
         An immutable connection sees no lock, so what was read while the file changed is read again.
         """
         for _ in range(_READS_OF_A_MOVING_FILE):
-            proxied = self._checked_out(self._reading)
+            self._reopen_if_changed()
+            place, raw = self._reading.take()
             try:
-                rows = self._fetch(_driver(proxied), sql, parameters)
+                rows = self._fetch(raw, sql, parameters)
             finally:
-                proxied.close()
+                self._reading.give_back(place, raw)
             if not self._read_only or self._seen == self._fingerprint():
                 return rows
         raise BackendBusy("the file keeps changing while it is read", where=self.place)
@@ -254,27 +247,30 @@ class SqliteDatabase:
     def _fetch(self, raw: sqlite3.Connection, sql: str, parameters: Any) -> list[Row]:
         self._watched(raw, self._generation)
         try:
-            return raw.execute(sql, parameters).fetchall()
+            rows = raw.execute(sql, parameters).fetchall()
         except sqlite3.OperationalError as error:
             if "decode to UTF-8" not in str(error):
                 raise translate(error, self.place) from None
-            raw.text_factory = _tolerant
+            raw.text_factory = _Tolerant()
             return self._fetch(raw, sql, parameters)
         except UnicodeEncodeError:
             return self._fetch(raw, sql, [_encodable(value) for value in parameters])
         except sqlite3.Error as error:
             raise translate(error, self.place) from None
+        if raw.text_factory is not str:  # the next page may well be as odd as this one
+            raw.text_factory = _Tolerant() if raw.text_factory.needed else str
+        return rows
 
     def stream(self, statement: Prepared, now: datetime, stop: Stop, size: int = 5_000) -> Iterator[list[Row]]:
         """Text that is not UTF-8 is met only on the way: within one read transaction the statement is then
         run again by a decoder that bears it, and what was already given out is passed over."""
         parameters = statement.parameters(now, {})
-        with self._connection(self._reading) as proxied:
-            raw = _driver(proxied)
+        self._reopen_if_changed()
+        with self._reading.taken() as raw:
             given = 0
             try:
                 raw.execute("BEGIN")
-                for factory in (str, _tolerant):
+                for factory in (str, _Tolerant()):
                     raw.text_factory = factory
                     try:
                         for rows in self._batches(raw, statement.sql, parameters, stop, size, given):
@@ -282,7 +278,7 @@ class SqliteDatabase:
                             yield rows
                         break
                     except sqlite3.OperationalError as error:
-                        if "decode to UTF-8" not in str(error) or factory is _tolerant:
+                        if "decode to UTF-8" not in str(error) or factory is not str:
                             raise
             except sqlite3.Error as error:
                 raise translate(error, self.place) from None
@@ -312,8 +308,7 @@ class SqliteDatabase:
     def writing(self) -> Iterator[SqliteWriter]:
         if self._read_only:
             raise ReadOnlyRefused(where=self.place)
-        with self._connection(self._writing) as proxied:
-            raw = _driver(proxied)
+        with self._writing.taken() as raw:
             try:
                 raw.execute("BEGIN IMMEDIATE")
                 try:
@@ -366,14 +361,8 @@ class SqliteDatabase:
         self._generation += 1
 
     def close(self) -> None:
-        self._reading.dispose()
-        self._writing.dispose()
-
-
-def _driver(proxied: PoolProxiedConnection) -> sqlite3.Connection:
-    connection = proxied.driver_connection
-    assert isinstance(connection, sqlite3.Connection)
-    return connection
+        self._reading.close()
+        self._writing.close()
 
 
 def sqlite_path(url: str) -> Path:

@@ -179,6 +179,22 @@ def test_text_that_is_not_utf8_in_the_middle_of_a_stream_is_given_once(path: Pat
     assert rows[77] == (77, "\udcff")
 
 
+def test_the_slower_decoder_goes_when_nothing_needs_it_any_more(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE t SET b = CAST(x'ff' AS TEXT) WHERE a = 77")
+    database = SqliteDatabase(path)
+
+    def decoder() -> object:
+        with database._reading.taken() as raw:
+            return raw.text_factory
+
+    for _ in range(2):
+        assert database.fetch("SELECT b FROM t WHERE a = 77", ()) == [("\udcff",)]
+        assert decoder() is not str
+    assert database.fetch("SELECT b FROM t WHERE a = 79", ()) == [("row 79",)]
+    assert decoder() is str
+
+
 def test_a_read_only_database_refuses_to_write(path: Path) -> None:
     database = SqliteDatabase(path, read_only=True)
     with pytest.raises(ReadOnlyRefused), database.writing():
