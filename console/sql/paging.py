@@ -107,10 +107,11 @@ class PageBuilder:
         return alike and not self._served and isinstance(first.source, sa.TableClause)
 
     def _with_rows(self, segment: Segment, found: Any) -> Any:
+        """By an outer join although every row is there: before an inner one SQLite writes down each row it sorts."""
         ties = segment.roles.tie
         same = sa.and_(*(tie == found.c[f"tie{n}"] for n, tie in enumerate(ties)))
         columns = [column.label(f"c{n}") for n, column in enumerate(segment.roles.row)]
-        return sa.select(*columns, *found.c).select_from(found.join(segment.source, same)).order_by(*self._order(found))
+        return sa.select(*columns, *found.c).select_from(found.outerjoin(segment.source, same)).order_by(*self._order(found))
 
     def _united(self, arms: list[Arm]) -> Any:
         selects = [select for segment, where in arms for select in self._halves(segment, where)]
