@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 TEXT_LIMIT = 4096
 NORMALISED_LIMIT = 300
@@ -43,8 +43,9 @@ _ends_in_name_lead = re.compile(rf"(?<![{_WORD}]){_NAME_LEAD}\Z").search
 
 # Numbers, versions, dates, times, addresses, identifiers: one placeholder for all of them, because an
 # identifier in hex may happen to have only digits, and a whole number is a fraction elsewhere.
-_NUMERIC = r"(?>[-+]?[0-9]+(?:[.:/+\-T][0-9]+)*Z?)"
-_UUID = r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+# Nothing a number has taken is ever given back: slots are matched for every text there is.
+_NUMERIC = r"[-+]?+[0-9]++(?:[.:/+\-T][0-9]++)*+Z?+"
+_UUID = r"[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"
 _HEX = r"(?:(?=[a-f]*[0-9])[0-9a-f]{8,}|(?=[A-F]*[0-9])[0-9A-F]{8,}|0x[0-9A-Fa-f]+)"
 _IPV6 = r"(?=[a-fA-F:]*[0-9])[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7}(?<=[0-9a-fA-F])"
 _OPAQUE = (_NUMERIC, _UUID, _HEX, _IPV6)
@@ -133,26 +134,23 @@ def _digest(normalised: str) -> str:
 
 # --- the shortcut: learned templates ----------------------------------------------------------------
 
+_EXACT = 4096
+_PASSED_OVER = 4 * _EXACT
 _TEMPLATES_PER_HEAD = 8
+_FEW = 2
 _HEADS = 512
 _SIGHTINGS = 3
 _LEARNABLE = 600
 
-_head = re.compile(r"(?:[A-Za-z,.:;()\[\]_-]++ )*+").match
+_head = cast("Callable[[str], re.Match[str]]", re.compile(r"(?:[A-Za-z,.:;()\[\]_-]++ )*+").match)
+"""The plain words a text begins with, none of which is variable; perhaps none."""
 
 
 class _Template(NamedTuple):
-    """Texts that match, and whose captured words read as expected, have this signature."""
+    """Texts it holds for have this signature."""
 
-    match: Callable[[str], re.Match[str] | None]
-    expected: tuple[str, ...]
+    holds: Callable[[str], object]
     signature: str
-
-    def holds(self, subject: str) -> bool:
-        found = self.match(subject)
-        if found is None:
-            return False
-        return not self.expected or tuple(map(_shown_word, found.groups())) == self.expected
 
 
 def _template(subject: str, signature: str) -> _Template | None:
@@ -176,7 +174,16 @@ def _template(subject: str, signature: str) -> _Template | None:
         if _disturbs_quotes(token[0], quoted, subject[done : done + 1]):
             return None
     pattern.append(re.escape(subject[done:]))
-    return _Template(re.compile("".join(pattern)).fullmatch, tuple(expected), signature)
+    match = re.compile("".join(pattern)).fullmatch
+    return _Template(_reading_as(match, tuple(expected)) if expected else match, signature)
+
+
+def _reading_as(match: Callable[[str], re.Match[str] | None], expected: tuple[str, ...]) -> Callable[[str], bool]:
+    def holds(text: str) -> bool:
+        found = match(text)
+        return found is not None and tuple(map(_shown_word, found.groups())) == expected
+
+    return holds
 
 
 def _guard(literal: str) -> str:
@@ -227,32 +234,49 @@ def _only_digits_vary(core: str) -> bool:
 class _Signatures:
     """Text → signature with an exact-text cache in front of learned templates, all bounded.
 
+    Templates are found by the plain words a text begins with, its head; where only a few begin with the same
+    word, that word is enough and is found faster.
+
     Shared by threads: each step is one dictionary operation, and a lost update costs only time.
     """
 
     def __init__(self) -> None:
         self._exact: dict[str, str] = {}
         self._templates: dict[str, tuple[_Template, ...]] = {}
+        self._few: dict[str, tuple[_Template, ...]] = {}
         self._sightings: dict[str, int] = {}
+        self._passed_over = 0
 
     def of(self, text: str) -> str:
         signature = self._exact.get(text)
-        if signature is None:
-            text = text[:TEXT_LIMIT]
-            signature = self._derived(_subject(text))
-            if len(self._exact) >= 4096:
-                self._exact.clear()
+        if signature is not None:
+            return signature
+        text = text[:TEXT_LIMIT]
+        subject = _subject(text)
+        few = self._few.get(subject.partition(" ")[0])
+        for holds, signature in few or self._templates.get(_head(subject)[0], ()):
+            if holds(subject):
+                break
+        else:
+            signature = self._derived(subject)
+        if len(self._exact) < _EXACT:
             self._exact[text] = signature
+        else:
+            self._pass_over()
         return signature
 
+    def _pass_over(self) -> None:
+        """A full cache stays as it is for a while: where nearly all texts differ, filling it again and again
+        takes longer than a template does."""
+        self._passed_over += 1
+        if self._passed_over >= _PASSED_OVER:
+            self._passed_over = 0
+            self._exact.clear()
+
     def _derived(self, subject: str) -> str:
-        found = _head(subject)
-        head = found[0] if found else ""
-        for template in self._templates.get(head, ()):
-            if template.holds(subject):
-                return template.signature
         normalised = _normalised(subject)
         signature = _digest(normalised)
+        head = _head(subject)[0]
         if len(subject) <= _LEARNABLE and self._worth_learning(head, normalised):
             self._learn(head, subject, signature)
         return signature
@@ -270,8 +294,14 @@ class _Signatures:
 
     def _learn(self, head: str, subject: str, signature: str) -> None:
         template = _template(subject, signature)
-        if template is not None:
-            self._templates[head] = (*self._templates.get(head, ()), template)
+        if template is None:
+            return
+        self._templates[head] = (*self._templates.get(head, ()), template)
+        if head:
+            word = head.partition(" ")[0]
+            few = self._few.get(word)
+            crowded = few is not None and len(few) in (0, _FEW)
+            self._few[word] = () if crowded else (*(few or ()), template)
 
 
 signature_of: Callable[[str], str] = _Signatures().of

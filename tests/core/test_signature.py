@@ -239,6 +239,27 @@ def test_what_repeats_is_learned(text: Callable[[int], str], monkeypatch: pytest
     assert [fast.of(text(n)) for n in range(2000, 2010)] == expected
 
 
+def test_many_causes_that_begin_alike_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = _Signatures()
+    causes = [f"task {name} of worker {{0}} {end}" for name in ("sum", "mean", "all") for end in ("died", "left")]
+    learned = [[fast.of(cause.format(n)) for cause in causes] for n in range(1000, 1010)][-1]
+    assert len(set(learned)) == len(causes)
+    monkeypatch.setattr(module, "_normalised", lambda subject: pytest.fail("not learned"))
+    assert [fast.of(cause.format(2000)) for cause in causes] == learned
+
+
+def test_a_full_cache_makes_room_again() -> None:
+    fast = _Signatures()
+    for n in range(4096):
+        fast.of(f"task {n} died")
+    fast.of("the same again")
+    assert "the same again" not in fast._exact
+    for n in range(4096, 4096 * 5):
+        fast.of(f"task {n} died")
+    fast.of("the same again")
+    assert "the same again" in fast._exact
+
+
 def test_memory_is_bounded() -> None:
     fast = _Signatures()
     for letter in string.ascii_letters:
