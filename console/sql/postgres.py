@@ -290,14 +290,14 @@ class PostgresDatabase:
     # -- the rest --------------------------------------------------------------------------------
 
     def quoted(self, table: str) -> str:
-        """`schema.table` with every part quoted as it needs."""
-        return ".".join(self.dialect.identifier_preparer.quote_identifier(part) for part in table.split("."))
+        """`schema.table` with every part quoted, for SQL that has parameters: a percent sign stands there twice."""
+        return _named(table).replace("%", "%%")
 
     def columns(self, table: str) -> Mapping[str, str]:
         rows = self.fetch(
             "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute"
             " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
-            [self.quoted(table)],
+            [_named(table)],
         )
         return dict(rows)
 
@@ -308,7 +308,7 @@ class PostgresDatabase:
             " unnest(i.indkey) WITH ORDINALITY AS k(number, place), pg_attribute a"
             " WHERE i.indrelid = to_regclass(%s) AND i.indisvalid AND i.indpred IS NULL"
             " AND a.attrelid = i.indrelid AND a.attnum = k.number GROUP BY i.indexrelid",
-            [self.quoted(table)],
+            [_named(table)],
         )
         return any(indexed[: len(columns)] == list(columns) for (indexed,) in rows)
 
@@ -317,7 +317,7 @@ class PostgresDatabase:
             "SELECT current_user::text, has_table_privilege(c.oid, 'SELECT'), has_table_privilege(c.oid, 'UPDATE'),"
             " r.rolsuper, pg_has_role(c.relowner, 'USAGE') FROM pg_class c, pg_roles r"
             " WHERE c.oid = to_regclass(%s) AND r.rolname = current_user",
-            [self.quoted(table)],
+            [_named(table)],
         )
         if not rows:
             raise WrongSchema(f"there is no table {table!r}", where=self.place)
@@ -338,6 +338,11 @@ class PostgresDatabase:
     def close(self) -> None:
         self._readers.dispose()
         self._writers.dispose()
+
+
+def _named(table: str) -> str:
+    """`schema.table` with every part quoted, as PostgreSQL itself reads it."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
 
 
 def _parsed(url: str) -> sa.URL:

@@ -146,7 +146,7 @@ class Statuses:
 
 def _awkward(name: str) -> bool:
     """Names the rest of the SQL machinery, which joins schema and table by a dot, could misread."""
-    return name.count(".") > 1 or "%" in name
+    return name.count(".") > 1
 
 
 def text_of(value: Native) -> str:

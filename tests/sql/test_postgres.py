@@ -15,6 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import sqlalchemy as sa
+from psycopg.sql import SQL, Identifier
 
 from console.core.faults import (
     BackendBusy,
@@ -221,6 +222,21 @@ def test_a_role_without_the_privilege_is_told(db: PostgresDatabase, url: str) ->
         finally:
             owner.execute(f"DROP ROLE {role}")
     assert db.privileges("t").superuser
+
+
+@pytest.mark.parametrize("name", ["done 100%", "%s", 'a"b', "50%.of it"])
+def test_a_table_is_found_by_any_name(db: PostgresDatabase, url: str, name: str) -> None:
+    schema, _, table = name.rpartition(".")
+    with psycopg.connect(url, autocommit=True) as owner, owner.cursor() as cursor:
+        if schema:
+            cursor.execute(SQL("CREATE SCHEMA {}").format(Identifier(schema)))
+        where = Identifier(*filter(None, (schema, table)))
+        cursor.execute(SQL("CREATE TABLE {} (a int PRIMARY KEY, b text)").format(where))
+    assert db.columns(name) == {"a": "integer", "b": "text"}
+    assert db.has_index(name, ("a",))
+    assert not db.has_index(name, ("b",))
+    assert db.privileges(name).owner
+    assert db.fetch(f"SELECT count(*) FROM {db.quoted(name)}", ()) == [(0,)]
 
 
 def test_the_servers_clock_and_zone(db: PostgresDatabase) -> None:
