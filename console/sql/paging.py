@@ -53,18 +53,22 @@ def given_for(after: Cursor | None, limit: int) -> dict[str, Any]:
     return given
 
 
-def sort_value(layout: Layout, roles: Roles, sort: Sort) -> Expression | None:
+BYTEWISE = {"sqlite": "BINARY", "postgresql": "C"}
+"""The collation by which text is ordered as its bytes are: the one order that backends of all kinds share."""
+
+
+def sort_value(layout: Layout, roles: Roles, sort: Sort, bytewise: str) -> Expression | None:
     """What a page is ordered by, as an item shows it: text as text, what is no time as if there were none."""
     match sort.field:
         case None:
             return layout.natural(roles)
         case SortField.ID:
             # Where segments are index ranges, walking the whole key index for each of them is no shortcut.
-            return roles.key[0] if "id" in layout.served else sa.cast(roles.key[0], sa.Text)
+            return roles.key[0] if "id" in layout.served else sa.collate(sa.cast(roles.key[0], sa.Text), bytewise)
         case SortField.ATTEMPTS:
             return roles.attempts
         case SortField.TYPE:
-            return sa.func.nullif(sa.cast(roles.type, sa.Text), sa.literal_column("''"))
+            return sa.collate(sa.func.nullif(sa.cast(roles.type, sa.Text), sa.literal_column("''")), bytewise)
         case SortField.UPDATED | SortField.CREATED | SortField.NEXT:
             time: Expression | None = getattr(roles, sort.field.value)
             return None if time is None else layout.time.ordered(time)
@@ -80,8 +84,9 @@ def is_one_range(layout: Layout, sort: Sort, segments: Sequence[Segment]) -> boo
 class PageBuilder:
     """Builds the statement of one page over the segments that matter, with their predicates already made."""
 
-    def __init__(self, layout: Layout, shape: Shape, binds: Binds) -> None:
+    def __init__(self, layout: Layout, shape: Shape, binds: Binds, bytewise: str) -> None:
         self._layout = layout
+        self._bytewise = bytewise
         self._shape = shape
         self._binds = binds
         self._descending = shape.sort.descending != shape.backward
@@ -127,7 +132,7 @@ class PageBuilder:
         return order + [self._directed(found.c[name]) for name in list(found.c.keys()) if name.startswith("tie")]
 
     def _halves(self, segment: Segment, where: list[Predicate]) -> Iterator[Select[Any]]:
-        value = sort_value(self._layout, segment.roles, self._shape.sort)
+        value = sort_value(self._layout, segment.roles, self._shape.sort, self._bytewise)
         if value is None:
             yield self._arm(segment, where, None, False)
             return

@@ -18,7 +18,7 @@ from console.core.ports import Never, Stop
 from console.core.query import Cursor, Filter, Page, Sort
 from console.sql.database import Database, Row
 from console.sql.layout import Expression, Layout, Predicate, Segment
-from console.sql.paging import Arm, PageBuilder, Shape, given_for, is_one_range, shape_of
+from console.sql.paging import BYTEWISE, Arm, PageBuilder, Shape, given_for, is_one_range, shape_of
 from console.sql.statement import Binds, Prepared
 from console.sql.where import Where, head_of, is_key
 
@@ -43,6 +43,7 @@ class Reader:
     def __init__(self, name: str, database: Database, layout: Layout, policy: RetryPolicy) -> None:
         self._database = database
         self.layout = layout
+        self._bytewise = BYTEWISE[database.dialect.name]
         self._where = Where(name, database.dialect, layout.time, policy)
         self._kept: dict[Hashable, Any] = {}
         self._lock = Lock()
@@ -83,7 +84,7 @@ class Reader:
     def _page_statement(self, filter: Filter, shape: Shape, bare: bool) -> Prepared | None:
         def build(binds: Binds) -> Any:
             arms = self._arms(filter, binds)
-            statement = PageBuilder(self.layout, shape, binds).statement(arms) if arms else None
+            statement = PageBuilder(self.layout, shape, binds, self._bytewise).statement(arms) if arms else None
             if statement is None or not bare:
                 return statement
             needed = [column for column in statement.selected_columns if column.key not in ("is_null", "value")]
@@ -214,7 +215,7 @@ class Reader:
             arms = self._arms(filter, binds)
             if columns is not None:
                 arms = [(replace(s, roles=replace(s.roles, row=columns)), where) for s, where in arms]
-            statement = PageBuilder(self.layout, shape, binds).statement(arms)
+            statement = PageBuilder(self.layout, shape, binds, self._bytewise).statement(arms)
             if spots is None:
                 return statement
             return statement.with_only_columns(*list(statement.selected_columns)[: len(columns or ())])
