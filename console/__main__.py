@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, NoReturn
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from console.cli.doors import PluginInfo, Sketch, World, WorldOrder
+    from console.core.backend import Count
     from console.core.desk import Desk
+    from console.core.item import Condition
     from console.glance import Glance
     from console.settings import Settings
 
@@ -183,14 +185,22 @@ class House:
         gc.disable()  # until the console has begun: it turns it on again
         from pathlib import Path
 
+        from console.ahead import send, worthwhile
         from console.glance import Glance, find_config, glance
-        from console.ui.app import run_console
 
         named = config or self._args.config
         path = find_config(Path(named).expanduser() if named is not None else None)
+        ahead = send(lambda: _counted(self._settings(named))) if path is not None and worthwhile() else None
+        from console.ui.app import run_console  # not before: until here there is one thread and little to copy
+
         if path is None:
             return run_console(_bare(Glance(), self._args.read_only), demo=self._demo)
-        return run_console(_bare(glance(path), self._args.read_only), lambda: self.desk(named), guided=guided)
+        try:
+            bare = _bare(glance(path), self._args.read_only)
+            return run_console(bare, lambda: self.desk(named), guided=guided, ahead=ahead)
+        finally:
+            if ahead is not None:
+                ahead.close()
 
     def _demo(self) -> Desk:
         """The world the welcome offers."""
@@ -199,6 +209,19 @@ class House:
         world = self.world(WorldOrder(), lambda _what, _done, _total: None)
         self.live(world)
         return self.desk(str(world.config))
+
+
+def _counted(settings: Settings) -> Iterator[tuple[str, Mapping[Condition, Count]]]:
+    """Every backend counted once, by connections that cannot write; of one that does not answer nothing is said."""
+    from console.core.desk import Unavailable
+    from console.core.query import Filter
+    from console.process import SystemClock
+    from console.registry import open_each
+
+    for backend in open_each(settings.as_read_only()):
+        if not isinstance(backend, Unavailable):
+            with suppress(Exception):  # a plugin may raise anything; the console will tell what
+                yield backend.name, backend.counts(Filter(), SystemClock().now())
 
 
 def _bare(seen: Glance, read_only: bool) -> Desk:

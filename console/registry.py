@@ -81,10 +81,11 @@ def open_one(backend: BackendSettings, *, read_only: bool, deadline: timedelta) 
 
 def open_all(settings: Settings) -> tuple[Backend | Unavailable, ...]:
     """Every configured backend in config order, open or unavailable."""
-    return tuple(_each(settings))
+    return tuple(open_each(settings))
 
 
-def _each(settings: Settings) -> Iterator[Backend | Unavailable]:
+def open_each(settings: Settings) -> Iterator[Backend | Unavailable]:
+    """The same, one after the other: what a later one needs is not loaded before it is its turn."""
     console = settings.console
     for backend in settings.backends:
         try:

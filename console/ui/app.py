@@ -2,7 +2,8 @@
 
 `run_console(desk)` is the whole contract. It returns the exit code; an error of our own is raised after the
 terminal is as it was, so that whoever called can tell it in one line. With `lay` the desk only names what there
-is, and the real one, drivers and all, is laid behind the first frame. `demo` lays what the welcome offers.
+is, and the real one, drivers and all, is laid behind the first frame; until then there are the counts that somebody
+sent `ahead` has read. `demo` lays what the welcome offers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from console.ui.actions import EVERYWHERE, PLACES, action_named, actions_of, bin
 from console.ui.lanes import off_loop
 from console.ui.lost import steadied
 from console.ui.messages import HealthChanged, RunChanged
-from console.ui.opening import Lay, Opening
+from console.ui.opening import Ahead, Lay, Opening
 from console.ui.screens.overview import OverviewScreen
 from console.ui.screens.place import Place
 
@@ -39,9 +40,11 @@ if TYPE_CHECKING:
     from console.ui.tour import Tour
 
 
-def run_console(desk: Desk, lay: Lay | None = None, *, demo: Lay | None = None, guided: bool = False) -> int:
+def run_console(
+    desk: Desk, lay: Lay | None = None, *, demo: Lay | None = None, ahead: Ahead | None = None, guided: bool = False
+) -> int:
     """Open the console on a desk until the person leaves; the exit code."""
-    app = Console(desk, lay=lay, demo=demo)
+    app = Console(desk, lay=lay, demo=demo, ahead=ahead)
     app.guided = guided
     try:
         app.run()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
+from types import MappingProxyType
 from typing import Any
 
 from console.core.backend import Count, Finding, Histogram, PageRequest, Severity, Timeline
@@ -65,15 +66,23 @@ class Health:
         return found + ([warning.message for warning in lint(self.policy)] if self.policy else [])
 
 
-def unopened(desk: Desk) -> dict[str, Health]:
-    """What is known of backends of which only the names are."""
-    return {entry.name: Health(entry.name, entry.plugin, "") for entry in desk.entries}
+Foretold = Mapping[str, Mapping[Condition, Count]]
+"""Backends by name with what somebody else has counted of them."""
+
+
+def unopened(desk: Desk, foretold: Foretold) -> dict[str, Health]:
+    """What is known of backends before any is open here."""
+    return {
+        entry.name: Health(entry.name, entry.plugin, "", counts=foretold.get(entry.name, {})) for entry in desk.entries
+    }
 
 
 class Monitor:
     """Asks; `changed` is called with the name of the backend something new is known of."""
 
-    def __init__(self, desk: Desk, lanes: Lanes, changed: Callable[[str], None]) -> None:
+    def __init__(
+        self, desk: Desk, lanes: Lanes, changed: Callable[[str], None], foretold: Foretold = MappingProxyType({})
+    ) -> None:
         self._clock = desk.clock
         self._every = desk.refresh.total_seconds()
         self._lanes = lanes
@@ -85,7 +94,10 @@ class Monitor:
         for entry in desk.entries:
             if entry.name in lanes:
                 backend = lanes[entry.name].backend
-                self.healths[entry.name] = Health(entry.name, entry.plugin, backend.place, backend.policy)
+                counts = foretold.get(entry.name, {})
+                self.healths[entry.name] = Health(
+                    entry.name, entry.plugin, backend.place, backend.policy, counts=counts
+                )
         for lost in desk.unavailable:
             self.healths[lost.name] = Health(lost.name, lost.plugin, "", fault=lost.fault, since=now)
         self.healths = {name: self.healths[name] for name in desk.names}

@@ -9,16 +9,19 @@ import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Protocol
 
 from textual import events
 from textual.app import App
 
+from console.core.backend import Count
 from console.core.desk import Desk
 from console.core.faults import Fault
+from console.core.item import Condition
 from console.ui import heaps, themes
 from console.ui.actions import checked_keymap
 from console.ui.health import Health, Monitor, unopened
-from console.ui.lanes import Lanes, in_thread, off_loop
+from console.ui.lanes import Lanes, off_loop
 from console.ui.reports import Reports
 from console.ui.runs import Runs
 from console.ui.sheet import Sheet
@@ -29,6 +32,19 @@ _OBJECTS_BETWEEN_COLLECTIONS = (700, 10, 10)
 """What is usual, whatever held while everything was loaded: a screen that is closed is freed by the collector alone,
 and one that waits for long takes ever more memory."""
 
+
+class Ahead(Protocol):
+    """Somebody who counts while the console is still being loaded."""
+
+    def fileno(self) -> int:
+        """What can be read from when it has something to say."""
+
+    def heard(self) -> list[tuple[str, Mapping[Condition, Count]]] | None:
+        """Backends by name with their counts; None when no more will come."""
+
+    def close(self) -> None: ...
+
+
 DEADLINE = 5.0
 """Seconds a backend may take before it is given up on our side, whatever the plugin does."""
 
@@ -36,7 +52,14 @@ DEADLINE = 5.0
 class Opening(Reports, App[None]):
     """An app with a desk. Until `lay` has laid it nothing can be asked of it, and keys wait."""
 
-    def __init__(self, desk: Desk, deadline: float = DEADLINE, lay: Lay | None = None, demo: Lay | None = None) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        deadline: float = DEADLINE,
+        lay: Lay | None = None,
+        demo: Lay | None = None,
+        ahead: Ahead | None = None,
+    ) -> None:
         self.colourless = bool(os.environ.get("NO_COLOR"))
         """Nothing may be said by a colour, nor any be sent: what is chosen is shown reversed."""
         super().__init__(ansi_color=True if self.colourless else None)
@@ -47,6 +70,9 @@ class Opening(Reports, App[None]):
         self._deadline = deadline
         self._laying = lay
         self._laid: asyncio.Task[Desk] | None = None
+        self._ahead = ahead
+        self._foretold: dict[str, Mapping[Condition, Count]] = {}
+        """What was counted for us; it is shown until the console has counted by itself."""
         self._early: list[events.Key] = []
         """Keys pressed before the desk is laid; they are meant for what is on it."""
         for theme in themes.OURS:
@@ -60,7 +86,7 @@ class Opening(Reports, App[None]):
         self.theme = themes.ANSI.name if self.colourless else chosen
         self.set_keymap(checked_keymap(desk.keymap))
         self.lanes = Lanes(desk.backends, self._deadline)
-        self.monitor = Monitor(desk, self.lanes, self.health_changed)
+        self.monitor = Monitor(desk, self.lanes, self.health_changed, self._foretold)
         self.runs = Runs(desk, self.run_changed)
 
     # What the app says.
@@ -88,7 +114,7 @@ class Opening(Reports, App[None]):
 
     @property
     def healths(self) -> Mapping[str, Health]:
-        return unopened(self.desk) if self.opening else self.monitor.healths
+        return unopened(self.desk, self._foretold) if self.opening else self.monitor.healths
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return themes.fallbacks(self.current_theme)
@@ -98,12 +124,29 @@ class Opening(Reports, App[None]):
         for number in (signal.SIGTERM, signal.SIGHUP):
             with suppress(ValueError, RuntimeError):  # not in the main thread: a test
                 loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
-        in_thread(heaps.share)
-        self._lay()
+        if self._ahead is None:
+            self._lay()  # beside the first frame: what waits for a disk there need not wait for what is drawn here
+        else:
+            loop.add_reader(self._ahead, self._hear, self._ahead)
         self.call_after_refresh(self.start, self._begin, "begin")
 
+    def _hear(self, ahead: Ahead) -> None:
+        heard = ahead.heard()
+        if heard is None:
+            self._hear_no_more()
+            return
+        self._foretold |= dict(heard)
+        for name, _ in heard:
+            self.health_changed(name)
+
+    def _hear_no_more(self) -> None:
+        if self._ahead is not None:
+            asyncio.get_running_loop().remove_reader(self._ahead)
+            self._ahead.close()
+            self._ahead = None
+
     def _lay(self) -> None:
-        """In a thread, beside the first frame: what waits for a disk there need not wait for what is drawn here."""
+        """In a thread."""
         if self._laying is not None:
             self._laid = asyncio.create_task(off_loop(self._laying))
 
@@ -111,11 +154,12 @@ class Opening(Reports, App[None]):
         """Lay the sandbox world and sit down at it."""
         if not self.opening and self.demo is not None:
             self._laying = self.demo
-            self._lay()
             self.start(self._begin, "begin")
 
     async def _begin(self) -> None:
         """Behind the first frame: nothing that is read or loaded may hold it up."""
+        if self._laid is None:
+            self._lay()
         if self._laid is not None:
             try:
                 desk = await self._laid
@@ -125,9 +169,11 @@ class Opening(Reports, App[None]):
                 self._handle_exception(fault)
                 return
             self._laying = self._laid = None
+            self._hear_no_more()
             if desk.names != shown:
                 await self.screen.recompose()
                 self.screen.refresh_bindings()
+        await off_loop(heaps.share)  # before many threads ask at once
         for watch in self.monitor.watches():
             self.start(watch, "monitor", exclusive=False)
         self.opened()
