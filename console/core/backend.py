@@ -17,12 +17,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import compress
 from json.encoder import encode_basestring_ascii
-from typing import Any, NamedTuple, Protocol, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload, runtime_checkable
 
 from console.core.item import Condition, Detail, Item, ItemKey
-from console.core.policy import RetryPolicy
-from console.core.ports import Clock, Stop
 from console.core.query import NATURAL, Cursor, Filter, Page, Sort, SortField
+
+if TYPE_CHECKING:
+    from console.core.policy import RetryPolicy
+    from console.core.ports import Clock, Stop
 
 COUNT_CAP = 10_000
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from console.core.backend import Backend
 from console.core.faults import Fault, UsageFault
 from console.core.person import Whence, Who
-from console.core.ports import Book, Clock, Stop
 from console.core.text import closest
 
 NOBODY = Who(-1, "nobody")
 NOWHERE = Whence("", "", "", 0, "")
 
 if TYPE_CHECKING:
+    from console.core.backend import Backend
     from console.core.limits import Limits
     from console.core.operations import Operations
+    from console.core.ports import Book, Clock, Stop
 
 
 class Unavailable(NamedTuple):

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from console.core.faults import KeyFault
-from console.core.signature import signature_of
 
 ERROR_HEAD = 4096
 """How much of an error a list reads, groups by and matches patterns on; the detail view reads on."""
@@ -166,7 +165,11 @@ class Item(NamedTuple):
 
     @property
     def signature(self) -> str | None:
-        return signature_of(self.error) if self.error else None
+        if not self.error:
+            return None
+        from console.core.signature import signature_of  # its patterns take a while to be made, and no row shows it
+
+        return signature_of(self.error)
 
 
 class Detail(NamedTuple):

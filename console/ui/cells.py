@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from console.core.backend import Count
 from console.core.item import Condition, Item
 from console.core.query import SortField
 from console.core.text import CONDITION_WORDS, ago, countdown, first_line, instant
 from console.ui import safe
+
+if TYPE_CHECKING:
+    from console.core.backend import Count
 
 _ZERO = timedelta(0)
 _A_MINUTE = timedelta(minutes=1)

@@ -200,6 +200,9 @@ def _nulls_first(ranked: Callable[[Item], Any]) -> Callable[[Item], Any]:
 class Feed:
     """The chunks of a source: where each begins, and the rows of the last dozen looked at."""
 
+    beyond = CHUNK // 2
+    """So many rows around those that are looked at are read with them."""
+
     def __init__(self, source: Source) -> None:
         self.source = source
         self._places: list[Place] = [source.start()]

@@ -10,17 +10,20 @@ from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from console.core.backend import Count, Finding, Histogram, PageRequest, Severity, Timeline
 from console.core.desk import Desk
 from console.core.faults import Fault
-from console.core.item import Condition
-from console.core.listing import page_of
-from console.core.policy import RetryPolicy
-from console.core.policy_lint import lint
 from console.core.query import Filter, Sort, SortField
 from console.ui.lanes import Lane, Lanes
+
+if TYPE_CHECKING:
+    from console.core.backend import Backend, Count, Finding, Histogram
+    from console.core.item import Condition
+    from console.core.policy import RetryPolicy
+
+    Foretold = Mapping[str, Mapping[Condition, Count]]
+    """Backends by name with what somebody else has counted of them."""
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 BUCKETS = 60
@@ -62,12 +65,13 @@ class Health:
 
     @property
     def warnings(self) -> list[str]:
+        if self.policy is None:
+            return []
+        from console.core.backend import Severity  # as all that reads: behind the first frame, which knows no policy
+        from console.core.policy_lint import lint
+
         found = [f"{f.subject}: {f.message}" for f in self.findings if f.severity is not Severity.OK]
-        return found + ([warning.message for warning in lint(self.policy)] if self.policy else [])
-
-
-Foretold = Mapping[str, Mapping[Condition, Count]]
-"""Backends by name with what somebody else has counted of them."""
+        return found + [warning.message for warning in lint(self.policy)]
 
 
 def unopened(desk: Desk, foretold: Foretold) -> dict[str, Health]:
@@ -176,9 +180,7 @@ class Monitor:
     async def _look_back(self, lane: Lane) -> None:
         now = self._clock.now()
         try:
-            recent = await lane.ask(
-                lambda backend: backend.histogram(Timeline.UPDATED, _FAILURES, now, now - DAY, DAY / SPARKS, SPARKS)
-            )
+            recent = await lane.ask(lambda backend: _failures(backend, now))
         except Fault:
             return  # the counts say whether it answers; without these the card is only plainer
         self._set(replace(self.healths[lane.name], recent=recent))
@@ -187,12 +189,11 @@ class Monitor:
         """No index may serve this: it is asked apart, and most rarely where it takes long."""
         if SortField.UPDATED not in lane.backend.sorts:
             return
-        request = PageRequest(_FAILURES, self._clock.now(), Sort(SortField.UPDATED, descending=False), limit=1)
+        now = self._clock.now()
         try:
-            first = await lane.ask(lambda backend: page_of(backend, request))
+            oldest = await lane.ask(lambda backend: _oldest(backend, now))
         except Fault:
             return
-        oldest = first.items[0].updated_at if first.items else None
         self._set(replace(self.healths[lane.name], oldest=oldest))
 
     async def _check(self, lane: Lane) -> None:
@@ -223,6 +224,22 @@ class Monitor:
             self._changed(health.name)
 
 
-def _retries(backend: Any, now: datetime, span: timedelta) -> Histogram:
-    found: Histogram = backend.histogram(Timeline.NEXT_RETRY, Filter(), now, now, span / BUCKETS, BUCKETS)
-    return found
+def _retries(backend: Backend, now: datetime, span: timedelta) -> Histogram:
+    from console.core.backend import Timeline
+
+    return backend.histogram(Timeline.NEXT_RETRY, Filter(), now, now, span / BUCKETS, BUCKETS)
+
+
+def _failures(backend: Backend, now: datetime) -> Histogram:
+    from console.core.backend import Timeline
+
+    return backend.histogram(Timeline.UPDATED, _FAILURES, now, now - DAY, DAY / SPARKS, SPARKS)
+
+
+def _oldest(backend: Backend, now: datetime) -> datetime | None:
+    from console.core.backend import PageRequest
+    from console.core.listing import page_of
+
+    request = PageRequest(_FAILURES, now, Sort(SortField.UPDATED, descending=False), limit=1)
+    first = page_of(backend, request)
+    return first.items[0].updated_at if first.items else None

@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from console.core.backend import Backend
 from console.core.faults import BackendFault, DeadlineExceeded, Fault
+
+if TYPE_CHECKING:
+    from console.core.backend import Backend
 
 T = TypeVar("T")
 Work = Callable[[], None]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from console.core.faults import Fault
-from console.core.grouping import Group
-from console.core.item import Detail
-from console.core.override import Intent, ItemOutcome, Override
-from console.core.plan import Plan
-from console.ui.audit import Refusal
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from console.core.faults import Fault
+    from console.core.grouping import Group
+    from console.core.item import Detail
+    from console.core.override import Intent, ItemOutcome, Override
+    from console.core.plan import Plan
+    from console.ui.audit import Refusal
 
 
 class HealthChanged(Message):

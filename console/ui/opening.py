@@ -9,15 +9,13 @@ import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from textual import events
 from textual.app import App
 
-from console.core.backend import Count
 from console.core.desk import Desk
 from console.core.faults import Fault
-from console.core.item import Condition
 from console.ui import heaps, themes
 from console.ui.actions import checked_keymap
 from console.ui.health import Health, Monitor, unopened
@@ -25,6 +23,10 @@ from console.ui.lanes import Lanes, off_loop
 from console.ui.reports import Reports
 from console.ui.runs import Runs
 from console.ui.sheet import Sheet
+
+if TYPE_CHECKING:
+    from console.core.backend import Count
+    from console.core.item import Condition
 
 Lay = Callable[[], Desk]
 
@@ -128,7 +130,12 @@ class Opening(Reports, App[None]):
             self._lay()  # beside the first frame: what waits for a disk there need not wait for what is drawn here
         else:
             loop.add_reader(self._ahead, self._hear, self._ahead)
+        self.call_next(self._paint)
         self.call_after_refresh(self.start, self._begin, "begin")
+
+    def _paint(self) -> None:
+        """The first frame at once: Textual has drawn it into a batch that was still open, and would wait for a tick."""
+        self.screen.call_later(self.screen._on_timer_update)
 
     def _hear(self, ahead: Ahead) -> None:
         heard = ahead.heard()

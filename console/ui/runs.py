@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from console.core.desk import Desk
 from console.core.faults import Fault
-from console.core.override import Override, Progress
-from console.core.plan import Confirmation, Plan
-from console.core.ports import Stop
 
 if TYPE_CHECKING:
     from console.core.operations import Operations, Watcher
+    from console.core.override import Override, Progress
+    from console.core.plan import Confirmation, Plan
+    from console.core.ports import Stop
 
 
 class _Asked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.content import Content
@@ -10,13 +11,15 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from console.core.backend import Count
 from console.core.faults import Fault
 from console.core.item import NEEDS_EYES, Condition
 from console.core.text import CONDITION_WORDS, ago
 from console.ui import cells, safe
 from console.ui.health import Health
 from console.ui.widgets.charts import spark
+
+if TYPE_CHECKING:
+    from console.core.backend import Count
 
 _COLOURS = {"error": "$error", "warning": "$warning", "calm": "$calm", "good": "$success", "muted": "$muted"}
 

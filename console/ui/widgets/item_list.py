@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 from textual.geometry import Region
 from textual.message import Message
@@ -16,12 +17,14 @@ from console.core.faults import Fault
 from console.core.item import Item, ItemKey
 from console.core.query import Filter, Sort
 from console.ui.cells import ITEM_COLUMNS, Cell
-from console.ui.feed import CHUNK, Chunk, Feed, Source
 from console.ui.lanes import Lanes, Raised
 from console.ui.reports import Reports
 from console.ui.rows import Departed, Gap, Row, key_of, sign, stand_in
 from console.ui.widgets.line_table import GAP, KEPT_LINES, LineTable
 from console.ui.widgets.marking import Marking
+
+if TYPE_CHECKING:
+    from console.ui.feed import Chunk, Feed
 
 _COLUMNS = tuple(column for column, _ in ITEM_COLUMNS)
 _RENDER = tuple(render for _, render in ITEM_COLUMNS)
@@ -185,6 +188,8 @@ class ItemList(Reports, Marking):
         self.scroll_to(y=0, animate=False)
 
     def _begin(self, question: Question, from_end: bool) -> None:
+        from console.ui.feed import Feed, Source  # behind the first frame, as all that reads
+
         self._stop.requested = True
         self._stop = Raised()
         self._generation += 1
@@ -211,7 +216,7 @@ class ItemList(Reports, Marking):
 
     def _wanted(self) -> int | None:
         assert self._feed is not None
-        first, last = self._looked_at(CHUNK // 2)
+        first, last = self._looked_at(self._feed.beyond)
         return self._feed.wanted(first, last)
 
     def _looked_at(self, around: int = 0) -> tuple[int, int]:

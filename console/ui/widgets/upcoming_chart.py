@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from datetime import timedelta
 from itertools import groupby
 from math import ceil
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from console.core.backend import Histogram
 from console.core.text import countdown
 from console.ui import safe
 from console.ui.cells import thousands
 from console.ui.health import BUCKETS, DAY, HOUR, Health
 from console.ui.widgets.charts import columns
+
+if TYPE_CHECKING:
+    from console.core.backend import Histogram
 
 _AXIS = 7
 _STORM_FACTOR = 3
