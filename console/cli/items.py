@@ -27,6 +27,7 @@ from console.core.query import Filter, Sort
 from console.core.text import (
     CONDITION_WORDS,
     DETAIL_LIMIT,
+    FAR,
     ago,
     countdown,
     duration,
@@ -43,9 +44,6 @@ STYLES = {
     "retrying": "yellow", "failed": "red", "terminal": "bold red", "stuck": "bold magenta", "unknown": "magenta",
     "done": "green", "running": "cyan",
 }
-
-_FAR = timedelta(days=100)
-"""Beyond this a countdown says less than a date."""
 
 
 def record(item: Item) -> dict[str, Any]:
@@ -75,7 +73,7 @@ def next_text(item: Item, now: datetime) -> str:
     low, high = window.earliest - now, window.latest - now
     if high <= timedelta(0):
         return "due"
-    if low > _FAR:
+    if low >= FAR:
         return f"{window.earliest:%Y-%m-%d}"
     return f"in {countdown(low)}" if window.exact else f"in {countdown(low)}–{countdown(high)}"
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from console.core.item import Condition, Verdict, Window
-from console.core.text import ascii_lower, countdown, duration, instant, span
+from console.core.text import ascii_lower, coming, countdown, duration, instant, span
 
 LONGEST = timedelta.max / 4
 """Where a delay that doubles for ever stops growing; far enough from the end that jitter fits."""
@@ -227,7 +227,7 @@ def _unless(ignored: str | None, why: str) -> str:
 
 def _due_words(due: Window, now: datetime) -> str:
     ahead = due.earliest - now
-    return f"due in {countdown(ahead)}" if ahead > timedelta(0) else f"due since {instant(due.earliest)}"
+    return f"due {coming(due.earliest, now)}" if ahead > timedelta(0) else f"due since {instant(due.earliest)}"
 
 
 def _running(facts: Facts, policy: RetryPolicy, now: datetime, recoverable: bool | None) -> Verdict:

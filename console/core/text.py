@@ -130,6 +130,10 @@ _UNITS = (
 )
 _DURATION = re.compile("".join(rf"(?:([0-9]+){unit}(?![a-z]))?" for unit, _ in _UNITS))
 _ZERO = timedelta(0)
+FAR = timedelta(days=100)
+"""Beyond this a countdown says less than a date."""
+_A_LONG_TIME = 1000
+"""Days from which on years are counted."""
 
 
 def parse_duration(text: str) -> timedelta:
@@ -159,12 +163,14 @@ def duration(span: timedelta) -> str:
 
 
 def countdown(span: timedelta) -> str:
-    """The two largest units, for a clock that ticks: `12s`, `4m 12s`, `2h 05m`, `3d 4h`."""
+    """The two largest units, for a clock that ticks: `12s`, `4m 12s`, `2h 05m`, `3d 4h`; then years: `7978y`."""
     if span < _ZERO:
         return f"-{countdown(-span)}"
     minutes, seconds = divmod(span // timedelta(seconds=1), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
+    if days >= _A_LONG_TIME:
+        return f"{days // 365}y"
     if days:
         return f"{days}d {hours}h"
     if hours:
@@ -173,11 +179,20 @@ def countdown(span: timedelta) -> str:
 
 
 def ago(age: timedelta) -> str:
-    """How long since, in its largest unit: `now`, `12s ago`, `4m ago`, `3d ago`; `in 4m` when ahead."""
+    """How long since, in its largest unit: `now`, `12s ago`, `4m ago`, `3d ago`, `8y ago`; `in 4m` when ahead."""
+    if abs(age).days >= _A_LONG_TIME:
+        years = abs(age).days // 365
+        return f"{years}y ago" if age > _ZERO else f"in {years}y"
     for unit, size in _UNITS[1:-1]:
         if count := abs(age) // size:
             return f"{count}{unit} ago" if age > _ZERO else f"in {count}{unit}"
     return "now"
+
+
+def coming(moment: datetime, now: datetime) -> str:
+    """When something ahead will be: `in 4m 12s`, and far away by its date, `on 9999-12-31`."""
+    ahead = moment - now
+    return f"in {countdown(ahead)}" if ahead < FAR else f"on {moment:%Y-%m-%d}"
 
 
 def span(low: timedelta, high: timedelta) -> str:

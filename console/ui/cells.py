@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from console.core.item import Condition, Item
 from console.core.query import SortField
-from console.core.text import CONDITION_WORDS, ago, countdown, first_line, instant
+from console.core.text import CONDITION_WORDS, FAR, ago, countdown, first_line, instant
 from console.ui import safe
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 _ZERO = timedelta(0)
 _A_MINUTE = timedelta(minutes=1)
 """Two clocks may differ that much without a word."""
-_FAR = timedelta(days=100)
-"""From here on a date says more than a countdown, and fits."""
 
 
 class Cell(NamedTuple):
@@ -98,7 +96,7 @@ def next_retry(item: Item, now: datetime) -> Cell:
     ahead = window.earliest - now
     if ahead <= _ZERO:
         return Cell("due now", "calm")
-    if ahead >= _FAR:
+    if ahead >= FAR:
         return Cell(f"{window.earliest:%Y-%m-%d}", "warning")
     return Cell(f"{'in' if window.exact else '≥'} {countdown(ahead)}", "calm")
 
@@ -127,8 +125,7 @@ def moment(at: datetime) -> str:
 
 def short_age(span: timedelta) -> str:
     """`4m`, `3d`, `2y`: the largest unit only; `-3m` for what is dated ahead of the clock."""
-    years = abs(span) // timedelta(days=1000)
-    shown = f"{abs(span).days // 365}y" if years else ago(abs(span)).removesuffix(" ago")
+    shown = ago(abs(span)).removesuffix(" ago")
     return f"-{shown}" if span < -_A_MINUTE else shown
 
 

@@ -44,6 +44,8 @@ C = Condition
         (Facts(READY, "P", due_at=NOW + 90 * S), THREE, C.WAITING, "not run yet, due in 1m 30s", 90, True),
         (Facts(READY, "P", due_at=NOW), THREE, C.WAITING, "not run yet, due since 2026-11-10T12:00:00Z", 0, True),
         (Facts(READY, "P", 1, due_at=NOW + 5 * S), THREE, C.RETRYING, "1 of 3 attempts used, due in 5s", 5, True),
+        (Facts(READY, "P", 1, due_at=NOW + 40_000 * 86_400 * S), THREE, C.RETRYING,
+         f"1 of 3 attempts used, due on {NOW + 40_000 * 86_400 * S:%Y-%m-%d}", 40_000 * 86_400, True),
         (Facts(READY, "P", 2), THREE, C.RETRYING, "2 of 3 attempts used, due now", None, True),
         (Facts(READY, "P", 2), RetryPolicy(), C.RETRYING, "attempt 2 failed, due now", None, True),
         (Facts(READY, "P", 3), THREE, C.RETRYING, "3 of 3 attempts used, handed back for one more, due now", None, True),

@@ -174,6 +174,9 @@ def test_durations_are_written_one_way(text: str, canonical: str) -> None:
         (7500, "2h 05m", "2h ago"),
         (273600, "3d 4h", "3d ago"),
         (-252, "-4m 12s", "in 4m"),
+        (999 * 86400 + 3600, "999d 1h", "999d ago"),
+        (1000 * 86400, "2y", "2y ago"),
+        (-2_912_122 * 86400, "-7978y", "in 7978y"),
     ],
 )
 def test_countdown_and_ago(seconds: float, shown: str, since: str) -> None:
