@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from console.core.backend import Backend
 from console.core.item import Condition, Item, ItemKey
@@ -62,17 +62,14 @@ def _executed(item: Item, since: datetime) -> bool:
 
 
 def wait_for(
-    watch: Watch, backend: Backend, limit: float, deadline: timedelta, pause: Callable[[], datetime]
+    watch: Watch, backend: Backend, limit: float, until: datetime, pause: Callable[[], datetime]
 ) -> str | None:
     """Watch a step until it is judged: the reason to stop, or None to go on. `pause` waits and tells the time."""
-    started: datetime | None = None
     while True:
         watch.look(backend)
         if watch.total and watch.bad > limit * watch.total:
             return f"{watch.summary()}: more than {limit:.0%} failed again"
         if not watch.waiting:
             return None
-        now = pause()
-        started = started or now
-        if now - started >= deadline:
+        if pause() >= until:
             return f"{watch.summary()}: not all were executed in time"

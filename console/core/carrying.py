@@ -102,13 +102,16 @@ class Carrier:
             seen.add(ItemKey.known(share.backend, key), at)
 
     def _judge(self, backend: Backend, seen: Watch) -> None:
+        until = self._progress.judged_by = self._clock.now() + self._limits.canary_deadline
+
         def pause() -> datetime:
             self._progress.note = seen.summary()
             self._watch(self._progress)
             self._wait(_NAP)
             return self._clock.now()
 
-        reason = wait_for(seen, backend, self._limits.canary_failure_limit, self._limits.canary_deadline, pause)
+        reason = wait_for(seen, backend, self._limits.canary_failure_limit, until, pause)
+        self._progress.judged_by = None
         self._progress.note = seen.summary()
         if reason is not None:
             raise Ended(OverrideState.STOPPED, reason)

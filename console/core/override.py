@@ -84,6 +84,8 @@ class Progress:
     counts: dict[OutcomeKind, int] = field(default_factory=lambda: dict.fromkeys(OutcomeKind, 0))
     stage: str = ""
     note: str = ""
+    judged_by: datetime | None = None
+    """Nothing is written while a canary is watched; by then it is judged, or the override stops."""
 
     @property
     def done(self) -> int:

@@ -208,6 +208,11 @@ async def test_quitting_in_the_middle_stops_after_the_chunk_and_the_next_start_o
         await until(pilot, lambda: not screen.query_one("#confirm", Button).disabled)
         screen.query_one("#confirm", Button).press()
         await until(pilot, lambda: "canary: 0 good" in screen_text(pilot))
+        told = screen_text(pilot)
+        assert "waits for the canary" in told
+        assert "until 03:27:40Z at the latest" in told  # a quarter of an hour from when it was handed back
+        assert "per second" not in told
+        assert "about" not in told
         await pilot.press("escape")
         await until(pilot, lambda: "▸ override" in screen_text(pilot))
         await pilot.press("q")

@@ -87,6 +87,27 @@ def test_no_byte_of_the_data_reaches_the_terminal_raw(folder: Path) -> None:
         assert not re.search(forbidden, terminal.sent), forbidden
 
 
+def test_keys_typed_ahead_after_a_filter_are_the_lists(folder: Path) -> None:
+    terminal = opened(folder, "queue.db")
+    terminal.until("36 terminal")
+    terminal.press("2")
+    terminal.until("task-00")
+    terminal.press("/condition:terminal\rs")
+    terminal.until("of 36")
+    assert "condition:terminals" not in terminal.until("by updated")
+
+
+def test_keys_typed_ahead_after_a_search_are_the_items(folder: Path) -> None:
+    terminal = opened(folder, "queue.db")
+    terminal.until("36 terminal")
+    terminal.press("2")
+    terminal.until("task-00")
+    terminal.press("\r")
+    terminal.until("native row")
+    terminal.press("/status\rnnn")
+    assert "statusn" not in terminal.until("lines with status")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_with_the_terminal_restored(folder: Path, number: signal.Signals) -> None:
     terminal = opened(folder, "queue.db")

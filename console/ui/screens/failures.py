@@ -157,10 +157,6 @@ class FailuresScreen(Place):
         self.table.clear_marks()
         self._ask()
 
-    @on(FilterBar.Left)
-    def _typed(self) -> None:
-        self.table.focus()
-
     def watch_sort(self) -> None:
         self._ask()
 

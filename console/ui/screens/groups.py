@@ -131,10 +131,6 @@ class GroupsScreen(Place):
     def _filter_changed(self) -> None:
         self._collect()
 
-    @on(FilterBar.Left)
-    def _typed(self) -> None:
-        self.table.focus()
-
     # -- words -------------------------------------------------------------------------------------
 
     @on(GroupList.Moved)

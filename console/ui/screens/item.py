@@ -22,7 +22,7 @@ from console.ui.cells import Cell
 from console.ui.lanes import off_loop
 from console.ui.messages import DetailReady
 from console.ui.screens.place import Place
-from console.ui.widgets.filter_bar import QueryInput
+from console.ui.widgets.filter_bar import LeftInput, QueryInput
 from console.ui.widgets.status_line import StatusLine
 from console.ui.widgets.text_pane import Line, TextPane
 
@@ -46,7 +46,7 @@ class ItemScreen(Place):
         self._overrides: Sequence[tuple[datetime, str]] = ()
 
     def compose_place(self) -> ComposeResult:
-        yield QueryInput(placeholder="look for", id="search")
+        yield LeftInput(self._left, "look for", id="search")
         with Horizontal(id="panes"):
             yield TextPane(id="facts")
             yield TextPane(id="error")
@@ -185,11 +185,8 @@ class ItemScreen(Place):
     # -- actions -----------------------------------------------------------------------------------
 
     def action_back(self) -> None:
-        search = self.query_one("#search", QueryInput)
-        if search.display:
-            search.display = False
-            self._look_for("")
-            self.query_one("#facts").focus()
+        if self.query_one("#search").display:
+            self._left(dropped=True)
         else:
             self.dismiss(None)
 
@@ -205,10 +202,14 @@ class ItemScreen(Place):
     def _typed(self, event: Input.Changed) -> None:
         self._look_for(event.value)
 
-    @on(Input.Submitted, "#search")
-    def _entered(self) -> None:
-        self.query_one("#facts").focus()
-        self.action_next_match()
+    def _left(self, dropped: bool) -> None:
+        search = self.query_one("#search", QueryInput)
+        self.set_focus(self.query_one("#facts"))
+        if dropped:
+            search.display = False
+        self._look_for("" if dropped else search.value)
+        if not dropped:
+            self.action_next_match()
 
     def _look_for(self, needle: str) -> None:
         panes = list(self.query(TextPane))

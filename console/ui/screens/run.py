@@ -14,6 +14,7 @@ from textual.reactive import reactive
 
 from console.core.backend import OutcomeKind
 from console.core.override import OverrideState
+from console.core.release import Canary
 from console.core.text import countdown
 from console.ui import safe
 from console.ui.actions import bindings_of
@@ -89,12 +90,7 @@ class RunScreen(Place):
             yield _tally(words, count, tone, _MEANING.get(kind, ""))
         yield _tally("– skipped", run.plan.selected - total, "muted", "blocked when it was planned, untouched")
         yield []
-        yield [Cell("  rate          ", "muted"), Cell(f"{run.rate:,.0f} per second" if run.rate else "–")]
-        if not run.over and run.rate:
-            yield [
-                Cell("  left          ", "muted"),
-                Cell(f"about {countdown(timedelta(seconds=(total - done) / run.rate))}"),
-            ]
+        yield from self._pace(run)
         if progress and progress.stage:
             yield [Cell("  at            ", "muted"), Cell(safe.line(progress.stage))]
         if progress and progress.note:
@@ -105,6 +101,22 @@ class RunScreen(Place):
             Cell("  override      ", "muted"),
             Cell(f"{run.op_id or '…'}   plan {run.plan.id}  {run.plan.hash[:16]}…", "muted"),
         ]
+
+    def _pace(self, run: Run) -> Iterator[Line]:
+        """A rate that counts the waiting says nothing about what is left."""
+        progress = run.progress
+        if not run.over and progress is not None and progress.judged_by is not None:
+            yield [
+                Cell("  waits         ", "muted"),
+                Cell(f"for the canary to be judged, until {progress.judged_by:%H:%M:%S}Z at the latest", "accent"),
+            ]
+            return
+        if _is_paused(run):
+            return
+        yield [Cell("  rate          ", "muted"), Cell(f"{run.rate:,.0f} per second" if run.rate else "–")]
+        if not run.over and run.rate and progress is not None and not isinstance(run.plan.release, Canary):
+            left = timedelta(seconds=(run.plan.changes - progress.done) / run.rate)
+            yield [Cell("  left          ", "muted"), Cell(f"about {countdown(left)}")]
 
     def _headline(self, run: Run) -> Iterator[Line]:
         if run.fault is not None:
@@ -119,8 +131,10 @@ class RunScreen(Place):
             ]
             if state is OverrideState.STOPPED:
                 yield [Cell("  It can be resumed from the Trail.", "muted")]
-        elif run.progress is not None and run.progress.note == "paused":
+        elif _is_paused(run):
             yield [Cell("‖ paused", "warning"), Cell("   c goes on, x stops", "muted")]
+        elif run.progress is not None and run.progress.judged_by is not None:
+            yield [Cell("▸ waits for the canary", "calm"), Cell("   esc leaves it running", "muted")]
         else:
             yield [Cell("▸ running", "calm"), Cell("   esc leaves it running", "muted")]
 
@@ -150,6 +164,10 @@ class RunScreen(Place):
 
     def action_back(self) -> None:
         self.dismiss(None)
+
+
+def _is_paused(run: Run) -> bool:
+    return not run.over and run.progress is not None and run.progress.note == "paused"
 
 
 def _tally(words: str, count: int, tone: str, meaning: str) -> Line:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import ClassVar
+
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
@@ -14,8 +20,10 @@ from textual.widgets import Input, Static
 from console.core.faults import Fault
 from console.core.query import Filter
 from console.ui import safe
+from console.ui.widgets.line_table import LineTable
 
 _DEBOUNCE = 0.25
+_TAKEN_WITHIN = 1.0
 
 
 class QueryInput(Input):
@@ -27,8 +35,30 @@ class QueryInput(Input):
     def validate_value(self, value: str) -> str:
         return safe.line(value, 2_000)
 
-    def key_escape(self) -> None:
-        self.post_message(FilterBar.Left(dropped=True))
+
+class LeftInput(QueryInput):
+    """An input that is left by enter or escape. The app carries that out before it looks at the next key, which is
+    meant for what is behind the input; a message of ours would come after it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "leave(False)", show=False, priority=True),
+        Binding("escape", "leave(True)", show=False, priority=True),
+    ]
+
+    def __init__(self, leave: Callable[[bool], None], placeholder: str, id: str | None = None) -> None:
+        super().__init__(placeholder=placeholder, id=id)
+        self._leave = leave
+
+    async def action_leave(self, dropped: bool) -> None:
+        await self._taken()
+        self._leave(dropped)
+
+    async def _taken(self) -> None:
+        """Until every key that was typed before is a character of the text."""
+        taken = asyncio.Event()
+        self.call_later(taken.set)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(taken.wait(), _TAKEN_WITHIN)
 
 
 class FilterBar(Vertical):
@@ -44,13 +74,6 @@ class FilterBar(Vertical):
             super().__init__()
             self.filter = filter
 
-    class Left(Message):
-        """The person is done typing."""
-
-        def __init__(self, dropped: bool) -> None:
-            super().__init__()
-            self.dropped = dropped
-
     def __init__(self, placeholder: str, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._placeholder = placeholder
@@ -59,7 +82,7 @@ class FilterBar(Vertical):
     def compose(self) -> ComposeResult:
         with Horizontal():
             yield Static("/", classes="slash")
-            yield QueryInput(placeholder=self._placeholder)
+            yield LeftInput(self._leave, self._placeholder)
         yield Static(classes="problem")
 
     @property
@@ -83,18 +106,12 @@ class FilterBar(Vertical):
             self._timer.stop()
         self._timer = self.set_timer(_DEBOUNCE, lambda: self._try(event.value))
 
-    @on(Input.Submitted)
-    def _entered(self, event: Input.Submitted) -> None:
-        event.stop()
-        self._try(event.value)
-        if not self.problem:
-            self.post_message(self.Left(dropped=False))
-
-    @on(Left)
-    def _dropped(self, event: Left) -> None:
-        if event.dropped:
+    def _leave(self, dropped: bool) -> None:
+        if dropped:
             self.input.value = str(self.filter)
-            self._try(str(self.filter))
+        self._try(self.input.value)
+        if not self.problem:
+            self.screen.set_focus(self.screen.query_one(LineTable))
 
     def _try(self, text: str) -> None:
         if self._timer is not None:
