@@ -103,7 +103,7 @@ def test_keys_typed_ahead_after_a_search_are_the_items(folder: Path) -> None:
     terminal.press("2")
     terminal.until("task-00")
     terminal.press("\r")
-    terminal.until("native row")
+    terminal.until("native status")
     terminal.press("/status\rnnn")
     assert "statusn" not in terminal.until("lines with status")
 
