@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from itertools import compress
 from json.encoder import encode_basestring_ascii
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from console.core.columns import Columns
 from console.core.item import Condition, Detail, Item, ItemKey
 from console.core.query import NATURAL, Cursor, Filter, Page, Sort, SortField
 
@@ -258,8 +258,8 @@ Said = tuple[str, str | None, str | None, str | None]
 """What is said of an item beside where and how it is: condition, signature, blocked, warning."""
 
 
-class Drafts(Sequence[Draft]):
-    """Many drafts, column by column: where a queue is large this takes a third of the time of a list of them."""
+class Drafts(Columns[Draft]):
+    """Many drafts, column by column."""
 
     __slots__ = ("befores", "keys", "said", "units")
 
@@ -278,24 +278,12 @@ class Drafts(Sequence[Draft]):
         keys, units, befores, *said = zip(*drafts, strict=True) if drafts else ((),) * len(Draft._fields)
         return cls(keys, units, befores, list(zip(*said, strict=True)))
 
-    def only(self, wanted: Sequence[bool]) -> Drafts:
-        """Those for which it says so."""
-        return Drafts(*(list(compress(column, wanted)) for column in self._columns()))
-
     def _columns(self) -> tuple[Sequence[Any], ...]:
         return self.keys, self.units, self.befores, self.said
 
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    @overload
-    def __getitem__(self, place: int) -> Draft: ...
-    @overload
-    def __getitem__(self, place: slice) -> Drafts: ...
-    def __getitem__(self, place: int | slice) -> Draft | Drafts:
-        if isinstance(place, slice):
-            return Drafts(*(column[place] for column in self._columns()))
-        return Draft(self.keys[place], self.units[place], self.befores[place], *self.said[place])
+    def _row(self, *values: Any) -> Draft:
+        *place, said = values
+        return Draft(*place, *said)
 
 
 class Change(NamedTuple):
@@ -355,11 +343,14 @@ class Requeues(Backend, Protocol):
         may be a list, or `Drafts` where there are many."""
 
     def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
-        """The after-image of a change whose `after` is not yet known. Pure: `at` is the stored clock, no now()."""
+        """The after-image of a change whose `after` is not yet known. Pure: `at` is the stored clock, no now().
+        `console.core.changes.RequeuesMany` is for whoever makes those of many at once.
+        Undoing what can only be compensated, `after` is what was there before it was changed to `before`."""
 
     def swap(self, changes: Sequence[Change], order: Order, authority: Authority) -> Sequence[Outcome]:
         """Compare-and-set every change in one transaction of the backend; one outcome each, in order.
 
+        Core gives `console.core.changes.Changes`, whose columns are there for whoever writes many.
         A unit that is not exactly as `before` says is conflicted and untouched. A unit whose own write
         raises is failed, and the others go through. If the whole write cannot be known to have happened
         (connection lost at commit), raise a BackendFault: the caller settles it by re-reading.

@@ -16,12 +16,12 @@ from console.core.canary import Watch, wait_for
 from console.core.faults import BackendFault
 from console.core.item import ItemKey
 from console.core.limits import Limits
-from console.core.override import NOT_APPLIED, ItemOutcome, OverrideState, Progress, Request
-from console.core.packing import PlanRow
+from console.core.override import NOT_APPLIED, ItemOutcome, ItemOutcomes, OverrideState, Progress, Request
+from console.core.packing import PlanRows
 from console.core.plan import Plan, Share
 from console.core.ports import Book, Clock, Stop
 from console.core.release import Canary, Now
-from console.core.settling import Unit, handed_back, settle, units_of
+from console.core.settling import handed_back, settle, units_of
 
 SMALLEST_CHUNK, FIRST_CHUNK, LARGEST_CHUNK = 20, 500, 10_000
 BEAT = 1.0
@@ -29,8 +29,6 @@ BEAT = 1.0
 _PATIENCE = 6
 """How often a chunk that did not get through is tried before the override stops."""
 _NAP = 0.5
-_CHANGED = (CHANGED.kind.value, CHANGED.detail)
-_new = tuple.__new__
 
 
 class Ended(Exception):
@@ -124,7 +122,7 @@ class Carrier:
         for rows in self._chunks(first, last, pace):
             self._look()
             if pace is not None:
-                offset = pace.offset(rows[0].ordinal)
+                offset = pace.offset(rows.ordinals[0])
                 began = began or (self._clock.now(), offset)
                 self._wait_until(began[0] + offset - began[1])
             self._until_through(share, backend, rows, seen)
@@ -135,20 +133,22 @@ class Carrier:
             return None
         return _Pace(self._plan, share)
 
-    def _chunks(self, first: int, last: int, pace: _Pace | None) -> Iterator[list[PlanRow]]:
+    def _chunks(self, first: int, last: int, pace: _Pace | None) -> Iterator[PlanRows]:
         """What is still to do, in chunks of the present size that never split a unit."""
-        pending: list[PlanRow] = []
+        pending = PlanRows()
         for batch in self._book.rows(self._plan.id, first, last):
-            for row in batch:
-                if self._done[row.ordinal]:
-                    continue
-                full = len(pending) >= (self._chunk if pace is None else pace.chunk)
-                if full and (row.unit or row.key) != (pending[-1].unit or pending[-1].key):
-                    yield pending
-                    pending = []
-                pending.append(row)
+            pending += self._undone(batch)
+            start = 0
+            while end := _end_of_chunk(pending, start + (self._chunk if pace is None else pace.chunk)):
+                yield pending[start:end]
+                start = end
+            pending = pending[start:]
         if pending:
             yield pending
+
+    def _undone(self, rows: PlanRows) -> PlanRows:
+        done = self._done[rows.ordinals[0] : rows.ordinals[-1] + 1]
+        return rows.only([not over for over in done]) if any(done) else rows
 
     def _wait_until(self, moment: datetime) -> None:
         while (left := (moment - self._clock.now()).total_seconds()) > 0:
@@ -159,7 +159,7 @@ class Carrier:
 
     # -- one chunk -------------------------------------------------------------------------------
 
-    def _until_through(self, share: Share, backend: Requeues, rows: list[PlanRow], seen: Watch | None) -> None:
+    def _until_through(self, share: Share, backend: Requeues, rows: PlanRows, seen: Watch | None) -> None:
         """Write a chunk; what turns out not to have been applied is tried again, a few times."""
         for attempt in range(_PATIENCE):
             left = self._write(share, backend, rows, seen)
@@ -169,7 +169,7 @@ class Carrier:
             self._wait(_NAP * 2**attempt)
         raise Ended(OverrideState.STOPPED, f"{share.backend} does not take the write; resume when it does")
 
-    def _write(self, share: Share, backend: Requeues, rows: list[PlanRow], seen: Watch | None) -> list[PlanRow]:
+    def _write(self, share: Share, backend: Requeues, rows: PlanRows, seen: Watch | None) -> PlanRows:
         """Intent, guarded write, outcome. The rows that were not applied and may be tried again."""
         at = backend.now()
         units = units_of(self._plan, share, backend, rows, at)
@@ -177,9 +177,8 @@ class Carrier:
         self._reach("before_write")
         began = time.perf_counter()
         try:
-            outcomes = _per_item(
-                units, backend.swap([unit.change for unit in units], self._plan.order, self._authority)
-            )
+            told = backend.swap(units.changes, self._plan.order, self._authority)
+            outcomes = _per_item(rows, units.per_row(told))
         except BackendFault as fault:
             outcomes = self._after_fault(share, backend, rows, at, fault)
         self._reach("after_write")
@@ -187,36 +186,36 @@ class Carrier:
         self._conclude(intent, share, outcomes)
         if seen is not None:
             self._watch_step(seen, outcomes, at)
-        return [row for row, outcome in zip(rows, outcomes, strict=True) if outcome.outcome == NOT_APPLIED]
+        return rows.only([what == NOT_APPLIED for what in outcomes.outcomes])
 
-    def _announced(self, share: Share, rows: Sequence[PlanRow], at: datetime) -> dict[str, Any]:
+    def _announced(self, share: Share, rows: PlanRows, at: datetime) -> dict[str, Any]:
         return {
             "backend": share.backend,
             "plan": self._plan.id,
             "plan_hash": self._plan.hash,
             "action": self._plan.order.action.value,
             "at": at.isoformat(),
-            "ranges": _ranges(rows),
+            "ranges": _ranges(rows.ordinals),
             "items": len(rows),
         }
 
     def _after_fault(
-        self, share: Share, backend: Requeues, rows: list[PlanRow], at: datetime, fault: BackendFault
-    ) -> list[ItemOutcome]:
+        self, share: Share, backend: Requeues, rows: PlanRows, at: datetime, fault: BackendFault
+    ) -> ItemOutcomes:
         """The write may or may not have happened: look. If even that fails, the intent stays unresolved."""
         try:
-            return settle(self._plan, share, backend, rows, at)
+            return ItemOutcomes.of(settle(self._plan, share, backend, rows, at))
         except BackendFault:
             raise Ended(
                 OverrideState.STOPPED, f"{fault}; what became of the last {len(rows)} items is not known yet"
             ) from fault
 
-    def _conclude(self, intent: int, share: Share, outcomes: Sequence[ItemOutcome]) -> None:
-        counts = dict(Counter([outcome[2] for outcome in outcomes]))
+    def _conclude(self, intent: int, share: Share, outcomes: ItemOutcomes) -> None:
+        counts = dict(Counter(outcomes.outcomes))
         body = {"backend": share.backend, "plan_hash": self._plan.hash, "counts": counts}
         self._book.conclude(self._op_id, self._owner, intent, outcomes, body, self._clock.now())
         done = self._done
-        for ordinal, _, outcome, _ in outcomes:
+        for ordinal, outcome in zip(outcomes.ordinals, outcomes.outcomes, strict=True):
             if outcome != NOT_APPLIED:
                 done[ordinal] = 1
         for kind, count in counts.items():
@@ -286,21 +285,31 @@ class _Pace:
         return self._plan.release.offset(ordinal - self._share.first, self._share.changes, self._plan.hash)
 
 
-def _per_item(units: Sequence[Unit], outcomes: Sequence[Outcome]) -> list[ItemOutcome]:
-    told = [(outcome.kind.value, outcome.detail) if outcome is not CHANGED else _CHANGED for outcome in outcomes]
-    return [
-        _new(ItemOutcome, (row[0], row[1], *what))
-        for unit, what in zip(units, told, strict=True)
-        for row in unit.rows
-    ]
+def _end_of_chunk(rows: PlanRows, end: int) -> int:
+    """Where the first unit ends at or after `end`; 0 as long as that is not in sight."""
+    while end < len(rows):
+        if (rows.units[end] or rows.keys[end]) != (rows.units[end - 1] or rows.keys[end - 1]):
+            return end
+        end += 1
+    return 0
 
 
-def _ranges(rows: Sequence[PlanRow]) -> list[list[int]]:
+def _per_item(rows: PlanRows, outcomes: Sequence[Outcome]) -> ItemOutcomes:
+    count = len(outcomes)
+    if outcomes.count(CHANGED) == count:
+        return ItemOutcomes(rows.ordinals, rows.keys, [CHANGED.kind.value] * count, [CHANGED.detail] * count)
+    kinds, details = [outcome.kind.value for outcome in outcomes], [outcome.detail for outcome in outcomes]
+    return ItemOutcomes(rows.ordinals, rows.keys, kinds, details)
+
+
+def _ranges(ordinals: Sequence[int]) -> list[list[int]]:
     """Ordinals as first-and-last pairs: one pair, unless some are being done again."""
+    if ordinals[-1] - ordinals[0] == len(ordinals) - 1:
+        return [[ordinals[0], ordinals[-1]]]
     ranges: list[list[int]] = []
-    for row in rows:
-        if ranges and ranges[-1][1] == row.ordinal - 1:
-            ranges[-1][1] = row.ordinal
+    for ordinal in ordinals:
+        if ranges and ranges[-1][1] == ordinal - 1:
+            ranges[-1][1] = ordinal
         else:
-            ranges.append([row.ordinal, row.ordinal])
+            ranges.append([ordinal, ordinal])
     return ranges

@@ -134,19 +134,18 @@ class Operations:
     def _undo_drafts(
         self, plan: Plan, share: Share, backend: Requeues, intent: Intent, changed: bytearray
     ) -> Iterator[Draft]:
-        rows = [row for row in rows_of(self.book, intent) if changed[row.ordinal]]
+        planned = rows_of(self.book, intent)
+        rows = planned.only([changed[ordinal] for ordinal in planned.ordinals])
         units = units_of(plan, share, backend, rows, intent.at)
-        now = backend.images([unit.change for unit in units])
-        for unit, image in zip(units, now, strict=True):
+        changes, now = units.per_row(units.changes), units.per_row(backend.images(units.changes))
+        for row, change, image in zip(rows, changes, now, strict=True):
             blocked = None
             if backend.abilities.undo is UndoKind.NONE:
                 blocked = "this backend cannot undo what it was told"
-            elif image != unit.change.after:
+            elif image != change.after:
                 blocked = "no longer as the override left it" if image is not None else "no longer there"
-            before = image_text((unit.change.after, unit.change.before))
-            for row in unit.rows:
-                changed[row.ordinal] = 0
-                yield Draft(row.key, row.unit, before, "requeued", None, blocked)
+            changed[row.ordinal] = 0
+            yield Draft(row.key, row.unit, image_text((change.after, change.before)), "requeued", None, blocked)
 
     def _changed(self, plan: Plan, op_id: str) -> bytearray:
         changed = bytearray(plan.changes)

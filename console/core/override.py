@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from console.core.backend import OutcomeKind
+from console.core.columns import Columns
 
 
 class OverrideState(StrEnum):
@@ -38,6 +40,32 @@ class ItemOutcome(NamedTuple):
     key: str
     outcome: str
     detail: str
+
+
+class ItemOutcomes(Columns[ItemOutcome]):
+    """Many outcomes, column by column."""
+
+    __slots__ = ("details", "keys", "ordinals", "outcomes")
+
+    def __init__(
+        self, ordinals: Sequence[int], keys: Sequence[str], outcomes: Sequence[str], details: Sequence[str]
+    ) -> None:
+        self.ordinals = ordinals
+        self.keys = keys
+        self.outcomes = outcomes
+        self.details = details
+
+    @classmethod
+    def of(cls, outcomes: Sequence[ItemOutcome]) -> ItemOutcomes:
+        if isinstance(outcomes, ItemOutcomes):
+            return outcomes
+        return cls(*zip(*outcomes, strict=True)) if outcomes else cls((), (), (), ())
+
+    def _columns(self) -> tuple[Sequence[Any], ...]:
+        return self.ordinals, self.keys, self.outcomes, self.details
+
+    def _row(self, *values: Any) -> ItemOutcome:
+        return ItemOutcome(*values)
 
 
 NOT_APPLIED = "not_applied"

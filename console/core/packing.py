@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from operator import methodcaller
+from typing import Any, NamedTuple
 
+from console.core.columns import Columns
 from console.core.faults import PlanAltered
 
 FIRST_BLOCKED = -1_000_000_000
 BLOCK_ITEMS = 5_000
 """How many rows are packed together at most."""
 _BETWEEN, _MARK = "\x1f", "\x1e"
-_new = tuple.__new__
 
 
 class PlanRow(NamedTuple):
@@ -30,6 +31,32 @@ class PlanRow(NamedTuple):
     unit: str
     before: str
     blocked: str | None
+
+
+class PlanRows(Columns[PlanRow]):
+    """Lines of a plan in order, column by column."""
+
+    __slots__ = ("befores", "blocked", "keys", "ordinals", "units")
+
+    def __init__(
+        self,
+        ordinals: Sequence[int] = (),
+        keys: Sequence[str] = (),
+        units: Sequence[str] = (),
+        befores: Sequence[str] = (),
+        blocked: Sequence[str | None] = (),
+    ) -> None:
+        self.ordinals = ordinals
+        self.keys = keys
+        self.units = units
+        self.befores = befores
+        self.blocked = blocked
+
+    def _columns(self) -> tuple[Sequence[Any], ...]:
+        return self.ordinals, self.keys, self.units, self.befores, self.blocked
+
+    def _row(self, *values: Any) -> PlanRow:
+        return PlanRow(*values)
 
 
 class Block(NamedTuple):
@@ -50,21 +77,26 @@ def pack(first: int, *columns: Sequence[str]) -> Block:
     return Block(first, count, text.encode("utf-8", "surrogatepass"))
 
 
-def unpack(block: Block) -> list[PlanRow]:
+def unpack(block: Block) -> PlanRows:
     """`PlanAltered` when it is not what `pack` has made."""
-    reason = () if block.first < 0 else (None,)
+    width = 3 if block.first >= 0 else 4
     try:
-        rows = [_new(PlanRow, (n, *line, *reason)) for n, line in enumerate(_lines(block.body), block.first)]
+        columns = _columns(block.body, width)
     except (ValueError, TypeError):
-        rows = []
-    if len(rows) != block.items or set(map(len, rows)) != {len(PlanRow._fields)}:
+        columns = []
+    if list(map(len, columns)) != [block.items] * width:
         raise PlanAltered("its rows cannot be read")
-    return rows
+    reasons = [] if block.first < 0 else [[None] * block.items]
+    return PlanRows(range(block.first, block.first + block.items), *columns, *reasons)
 
 
-def _lines(body: bytes) -> list[list[str]]:
+def _columns(body: bytes, width: int) -> list[list[str]]:
+    """Of as many fields as there are; ValueError where lines have another number of them."""
     text = body.decode("utf-8", "surrogatepass")
     if text.startswith(_MARK):
-        lines: list[list[str]] = json.loads(text[1:])
-        return lines
-    return [line.split(_BETWEEN) for line in text.split("\n")]
+        return [list(column) for column in zip(*json.loads(text[1:]), strict=True)]
+    between = width - 1
+    if set(map(methodcaller("count", _BETWEEN), text.split("\n"))) != {between}:
+        raise ValueError(text)
+    fields = text.replace("\n", _BETWEEN).split(_BETWEEN)
+    return [fields[n::width] for n in range(width)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 if TYPE_CHECKING:
     from console.core.audit import Record, Verification
     from console.core.override import Intent, ItemOutcome, Override, OverrideState, Request
-    from console.core.packing import Block, PlanRow
+    from console.core.packing import Block, PlanRows
     from console.core.plan import Confirmation, Plan
 
 
@@ -60,7 +60,7 @@ class Book(Protocol):
     def blocks(self, plan_id: str, first: int, last: int) -> Iterator[Block]:
         """As they are stored: every block with a row that has one of these ordinals, in order."""
 
-    def rows(self, plan_id: str, first: int, last: int) -> Iterator[Sequence[PlanRow]]:
+    def rows(self, plan_id: str, first: int, last: int) -> Iterator[PlanRows]:
         """The rows with these ordinals, both included, in order, streamed in batches."""
 
     # Overrides.
@@ -89,7 +89,7 @@ class Book(Protocol):
         body: Mapping[str, Any],
         now: datetime,
     ) -> None:
-        """Record what became of an intent, item by item."""
+        """Record what became of an intent, item by item; `ItemOutcomes` where there are many."""
 
     def beat(self, op_id: str, owner: str, now: datetime) -> Request | None:
         """Keep the lease alive; what somebody asks of this override, if they do."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -19,19 +20,28 @@ LONGEST, SLOWEST = timedelta(days=366), 1 / 3600
 """Beyond these a due time is a slip of the finger, or no time at all: the calendar ends with the year 9999."""
 
 
+class _AtOnce:
+    """What all releases say of positions within a backend's share: how long after its start they are due."""
+
+    __slots__ = ()
+
+    def offsets(self, positions: Sequence[int], total: int, seed: str) -> list[timedelta]:  # noqa: ARG002
+        return [timedelta(0)] * len(positions)
+
+    def offset(self, position: int, total: int, seed: str) -> timedelta:
+        return self.offsets((position,), total, seed)[0]
+
+
 @dataclass(frozen=True, slots=True)
-class Now:
+class Now(_AtOnce):
     """All at once."""
 
     def __str__(self) -> str:
         return "now"
 
-    def offset(self, position: int, total: int, seed: str) -> timedelta:  # noqa: ARG002
-        return timedelta(0)
-
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class Over(_AtOnce):
     """Evenly over a window, each item somewhere within its own share of it."""
 
     window: timedelta
@@ -39,12 +49,15 @@ class Over:
     def __str__(self) -> str:
         return f"over {duration(self.window)}"
 
-    def offset(self, position: int, total: int, seed: str) -> timedelta:
-        return self.window * ((position + _share(seed, position)) / max(total, 1))
+    def offsets(self, positions: Sequence[int], total: int, seed: str) -> list[timedelta]:
+        """Steps of the golden ratio never come together, and where they begin is the plan's own: the same plan
+        always gives the same position the same place in its share."""
+        window, beginning, total = self.window, _beginning(seed), max(total, 1)
+        return [window * ((n + (beginning + n * _GOLDEN) % 1.0) / total) for n in positions]
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(_AtOnce):
     """So many per second."""
 
     per_second: float
@@ -52,21 +65,19 @@ class Rate:
     def __str__(self) -> str:
         return f"{self.per_second:g}/s"
 
-    def offset(self, position: int, total: int, seed: str) -> timedelta:  # noqa: ARG002
-        return timedelta(seconds=position / self.per_second)
+    def offsets(self, positions: Sequence[int], total: int, seed: str) -> list[timedelta]:  # noqa: ARG002
+        per_second = self.per_second
+        return [timedelta(seconds=n / per_second) for n in positions]
 
 
 @dataclass(frozen=True, slots=True)
-class Canary:
+class Canary(_AtOnce):
     """A few per backend first; the rest in growing steps once those are seen to succeed."""
 
     size: int
 
     def __str__(self) -> str:
         return f"canary {self.size}"
-
-    def offset(self, position: int, total: int, seed: str) -> timedelta:  # noqa: ARG002
-        return timedelta(0)
 
     def steps(self, total: int) -> list[int]:
         """The sizes of the steps that make up `total`."""
@@ -115,12 +126,6 @@ def _sensible(per_second: float, text: str) -> float:
     if per_second < SLOWEST:
         raise UsageFault(f"{text!r} is not a release: it is slower than one an hour", fix="Write the rate as in 10/s.")
     return per_second
-
-
-def _share(seed: str, position: int) -> float:
-    """A number in [0, 1) that the same plan always gives the same position: steps of the golden ratio never
-    come together, and where they begin is the plan's own."""
-    return (_beginning(seed) + position * _GOLDEN) % 1.0
 
 
 @lru_cache(maxsize=8)

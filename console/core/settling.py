@@ -9,84 +9,89 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from functools import reduce
+from itertools import accumulate, chain
+from operator import add, ne
+from typing import Any, NamedTuple, TypeVar
 
 from console.core.backend import Abilities, Action, Change, Image, OutcomeKind, Requeues, UndoKind
+from console.core.changes import Changes, SoleKeys, afters_of
 from console.core.item import ItemKey
 from console.core.override import NOT_APPLIED, Intent, ItemOutcome
-from console.core.packing import PlanRow
+from console.core.packing import PlanRows
 from console.core.plan import Plan, Share
 from console.core.ports import Book
 from console.core.release import Canary, Now
 
-_new = tuple.__new__
+T = TypeVar("T")
 
 
-class Unit:
-    """The planned rows that one guarded write changes together."""
+class Units(NamedTuple):
+    """Planned rows as what is written: one change for the rows of each unit."""
 
-    __slots__ = ("change", "rows")
+    changes: Changes
+    numbers: Sequence[int]
+    """Of each row, which change is its."""
 
-    def __init__(self, rows: Sequence[PlanRow], change: Change) -> None:
-        self.rows = rows
-        self.change = change
+    def per_row(self, told: Sequence[T]) -> Sequence[T]:
+        """What is said of each change, said of each of its rows."""
+        if len(told) != len(self.changes):
+            raise ValueError(f"{len(told)} were told of {len(self.changes)} changes")
+        return told if len(told) == len(self.numbers) else [told[n] for n in self.numbers]
 
 
-def units_of(plan: Plan, share: Share, backend: Requeues, rows: Sequence[PlanRow], at: datetime) -> list[Unit]:
+def units_of(plan: Plan, share: Share, backend: Requeues, rows: PlanRows, at: datetime) -> Units:
     """Rows → changes with their after-images, as they are at the stored clock `at`."""
-    units = _by_unit(rows)
-    images = json.loads(f"[{','.join([same[0].before for same in units])}]")
-    changes = _undoing if plan.order.action is Action.UNDO else _changes
-    return list(map(Unit, units, changes(plan, share, backend, units, images, at)))
+    numbers = _numbers(rows)
+    alone = not numbers or numbers[-1] == len(numbers) - 1
+    first = rows if alone else rows.only([a != b for a, b in zip(numbers, (-1, *numbers), strict=False)])
+    keys = SoleKeys(share.backend, rows.keys) if alone else _keys(share, rows, numbers)
+    images = json.loads(f"[{','.join(first.befores)}]")
+    if plan.order.action is Action.UNDO:
+        return Units(_undoing(plan, backend, Changes(first.units, keys, *_both(images)), at), numbers)
+    changes = Changes(first.units, keys, list(map(tuple, images)), [()] * len(images))
+    dues = _dues(plan, share, backend, first.ordinals, at)
+    return Units(changes.to(afters_of(backend, changes, plan.order, at, dues)), numbers)
 
 
-def _by_unit(rows: Sequence[PlanRow]) -> list[list[PlanRow]]:
-    texts = [row[2] or row[1] for row in rows]
-    if len(set(texts)) == len(rows):  # each row is a unit of its own, as in most systems
-        return [[row] for row in rows]
-    units: list[list[PlanRow]] = []
-    last = None
-    for row, unit in zip(rows, texts, strict=True):
-        if unit == last:
-            units[-1].append(row)
-        else:
-            units.append([row])
-            last = unit
-    return units
+def _numbers(rows: PlanRows) -> Sequence[int]:
+    """Neighbours with one unit are changed together."""
+    texts = rows.units if all(rows.units) else [unit or key for unit, key in zip(rows.units, rows.keys, strict=True)]
+    if len(set(texts)) == len(texts):  # each row is a unit of its own, as in most systems
+        return range(len(texts))
+    return list(accumulate(map(ne, texts[1:], texts), initial=0)) if texts else []
 
 
-def _changes(
-    plan: Plan, share: Share, backend: Requeues, units: list[list[PlanRow]], images: list[Any], at: datetime
-) -> Iterator[Change]:
-    """A million turns of this are usual: what is the same for all is looked up once."""
-    order, release, after = plan.order, plan.release, backend.after
-    spread = backend.abilities.stores_due_time and not isinstance(release, Now | Canary)
-    offset, first, total, seed = release.offset, share.first, share.changes, plan.hash
-    for rows, image in zip(units, images, strict=True):
-        ordinal, _, unit, _, _ = rows[0]
-        due = at + offset(ordinal - first, total, seed) if spread else at
-        keys, before = _keys(share, rows), tuple(image)
-        change = _new(Change, (unit, keys, before, ()))
-        yield _new(Change, (unit, keys, before, after(change, order, at, due)))
+def _keys(share: Share, rows: PlanRows, numbers: Sequence[int]) -> list[tuple[ItemKey, ...]]:
+    keys: list[list[ItemKey]] = [[] for _ in range(numbers[-1] + 1)]
+    for number, key in zip(numbers, rows.keys, strict=True):
+        keys[number].append(ItemKey.known(share.backend, key))
+    return list(map(tuple, keys))
 
 
-def _undoing(
-    plan: Plan, share: Share, backend: Requeues, units: list[list[PlanRow]], images: list[Any], at: datetime
-) -> Iterator[Change]:
+def _dues(plan: Plan, share: Share, backend: Requeues, ordinals: Sequence[int], at: datetime) -> list[datetime]:
+    if not backend.abilities.stores_due_time or isinstance(plan.release, Now | Canary):
+        return [at] * len(ordinals)
+    first = share.first
+    return [at + offset for offset in plan.release.offsets([n - first for n in ordinals], share.changes, plan.hash)]
+
+
+def _both(images: list[Any]) -> tuple[list[Image], list[Image]]:
+    """What an undo's rows hold: what was written, and what was there before."""
+    return [tuple(written) for written, _ in images], [tuple(original) for _, original in images]
+
+
+def _undoing(plan: Plan, backend: Requeues, changes: Changes, at: datetime) -> Changes:
     """Back from what was written to what was there; or to what the backend makes of it, where it only compensates."""
-    for rows, (written, original) in zip(units, images, strict=True):
-        change = Change(rows[0].unit, _keys(share, rows), tuple(written), tuple(original))
-        exact = backend.abilities.undo is UndoKind.EXACT
-        yield change if exact else change._replace(after=backend.after(change, plan.order, at, at))
+    if backend.abilities.undo is UndoKind.EXACT:
+        return changes
+    return changes.to(afters_of(backend, changes, plan.order, at, [at] * len(changes)))
 
 
-def _keys(share: Share, rows: list[PlanRow]) -> tuple[ItemKey, ...]:
-    return tuple([ItemKey.known(share.backend, row[1]) for row in rows])
-
-
-def rows_of(book: Book, intent: Intent) -> list[PlanRow]:
+def rows_of(book: Book, intent: Intent) -> PlanRows:
     """The plan's rows an intent speaks of."""
-    return [row for first, last in intent.ranges for batch in book.rows(intent.plan_id, first, last) for row in batch]
+    batches = (book.rows(intent.plan_id, first, last) for first, last in intent.ranges)
+    return reduce(add, chain.from_iterable(batches), PlanRows())
 
 
 def handed_back(book: Book, op_id: str, first: int, last: int) -> Iterator[tuple[str, datetime]]:
@@ -98,14 +103,14 @@ def handed_back(book: Book, op_id: str, first: int, last: int) -> Iterator[tuple
                 yield key, next(i.at for i in intents if any(a <= ordinal <= b for a, b in i.ranges))
 
 
-def settle(plan: Plan, share: Share, backend: Requeues, rows: Sequence[PlanRow], at: datetime) -> list[ItemOutcome]:
+def settle(plan: Plan, share: Share, backend: Requeues, rows: PlanRows, at: datetime) -> list[ItemOutcome]:
     """Before-image intact: not applied. After-image: applied. Anything else: indeterminate, never redone."""
     units = units_of(plan, share, backend, rows, at)
-    images = backend.images([unit.change for unit in units])
+    images = backend.images(units.changes)
+    settled = [_settled(change, now) for change, now in zip(units.changes, images, strict=True)]
     return [
-        ItemOutcome(row.ordinal, row.key, *_settled(unit.change, now))
-        for unit, now in zip(units, images, strict=True)
-        for row in unit.rows
+        ItemOutcome(ordinal, key, *what)
+        for ordinal, key, what in zip(rows.ordinals, rows.keys, units.per_row(settled), strict=True)
     ]
 
 

@@ -7,15 +7,16 @@ between (VACUUM renumbers rowids) can never lead to another row; what moved is f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.engine import Dialect
 
 from console.core.backend import CHANGED, Change, Image, Outcome, OutcomeKind
+from console.core.changes import Changes, SoleKeys
 from console.core.item import ItemKey
-from console.sql.database import Database, Row, RowRefused, TransactionRefused, Writer
+from console.sql.database import Database, RowRefused, TransactionRefused, Writer
 from console.sql.statement import is_unicode
 
 _KEYS_PER_READ = 500
@@ -36,10 +37,16 @@ class Target:
 
     def key_of(self, key: ItemKey) -> Any:
         """The key as its column holds it; None where no row can have such a key."""
-        parts = key.parts
-        if len(parts) != self.key_parts:
-            return None
-        value = parts[0]
+        return self._value(key.parts[0]) if len(key.parts) == self.key_parts else None
+
+    def keys_of(self, changes: Changes) -> list[Any]:
+        """The same for each of these."""
+        ids = changes.keys.ids() if isinstance(changes.keys, SoleKeys) and self.key_parts == 1 else None
+        if ids is None:
+            return [self.key_of(keys[0]) for keys in changes.keys]
+        return ids if not self.integer_key and "".join(ids).isascii() else list(map(self._value, ids))
+
+    def _value(self, value: str) -> Any:
         if self.integer_key:
             return int(value) if _INTEGER(value) else None
         return value if value.isascii() or is_unicode(value) else None
@@ -62,69 +69,80 @@ class SqliteGuard:
 
         Only where a row's refusal takes the whole transaction with it are the halves written on their own.
         """
-        keys = [self._target.key_of(change.keys[0]) for change in changes]
-        numbers = dict(zip(keys, range(len(keys)), strict=True))
-        if len(numbers) < len(changes):
-            return self._one_by_key(changes, set(numbers.values()))
+        if not changes:
+            return []
+        chunk = _Chunk(Changes.of(changes), self._target)
+        if len(chunk.numbers) < len(changes):
+            return self._one_by_key(chunk)
         try:
-            return self._swap(changes, keys, numbers)
+            return self._swap(chunk)
         except TransactionRefused as refused:
             if len(changes) == 1:
                 return [Outcome(OutcomeKind.FAILED, str(refused))]
         middle = len(changes) // 2
         return self.swap(changes[:middle]) + self.swap(changes[middle:])
 
-    def _one_by_key(self, changes: Sequence[Change], last: set[int]) -> list[Outcome]:
+    def _one_by_key(self, chunk: _Chunk) -> list[Outcome]:
         """A row that moved while it was listed may have been planned twice: what was read later goes first."""
-        chosen, rest = sorted(last), sorted(set(range(len(changes))) - last)
-        outcomes = dict(zip(chosen, self.swap([changes[n] for n in chosen]), strict=True))
-        outcomes.update(zip(rest, self.swap([changes[n] for n in rest]), strict=True))
-        return [outcomes[n] for n in range(len(changes))]
+        chosen = set(chunk.numbers.values())
+        is_last = [n in chosen for n in range(chunk.count)]
+        later = iter(self.swap(chunk.changes.only(is_last)))
+        earlier = iter(self.swap(chunk.changes.only([not last for last in is_last])))
+        return [next(later) if last else next(earlier) for last in is_last]
 
-    def _swap(self, changes: Sequence[Change], keys: list[Any], numbers: dict[Any, int]) -> list[Outcome]:
+    def _swap(self, chunk: _Chunk) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
         with self._database.writing() as writer:
             writer.execute(self._sql.create)
             writer.execute(self._sql.clear)
-            writer.executemany(self._sql.fill, list(self._lines(changes, keys)))
-            placed = any(change.unit for change in changes)
-            self._part(writer, 0, len(changes), numbers, outcomes, placed)
-            if len(outcomes) < len(changes):
-                self._explain(writer, changes, outcomes)
-        return [outcomes[n] for n in range(len(changes))]
+            writer.executemany(self._sql.fill(tuple(chunk.columns)), list(zip(*chunk.columns.values(), strict=True)))
+            if self._whole(writer, chunk):
+                return [CHANGED] * chunk.count
+            self._part(writer, chunk, 0, chunk.count, outcomes)
+            if len(outcomes) < chunk.count:
+                self._explain(writer, chunk.changes, outcomes)
+        return [outcomes[n] for n in range(chunk.count)]
 
-    def _part(
-        self,
-        writer: Writer,
-        first: int,
-        end: int,
-        numbers: dict[Any, int],
-        outcomes: dict[int, Outcome],
-        placed: bool,
-    ) -> None:
+    def _whole(self, writer: Writer, chunk: _Chunk) -> bool:
+        """Set all of it or nothing. Nearly always every row is as it was, and nobody has to tell which were not."""
+        sql = self._sql.update(chunk, by_place=chunk.placed, told=False)
+        try:
+            with writer.savepoint():
+                writer.execute(sql, chunk.given(0, chunk.count))
+                if writer.execute("SELECT changes()") != [(chunk.count,)]:
+                    raise _NotAll
+        except (_NotAll, RowRefused):
+            return False
+        return True
+
+    def _part(self, writer: Writer, chunk: _Chunk, first: int, end: int, outcomes: dict[int, Outcome]) -> None:
         """Set a part of the chunk; where a row refuses, halve until it stands alone, and go on without it."""
         try:
             with writer.savepoint():
                 done: list[int] = []
-                if placed:  # a table without rowids has no places
-                    done = [numbers[key] for (key,) in writer.execute(self._sql.by_place, (first, end))]
+                if chunk.placed:
+                    done = self._set(writer, chunk, first, end, by_place=True)
                 if len(done) < end - first:
-                    done += [numbers[key] for (key,) in writer.execute(self._sql.by_key, (first, end))]
+                    done += self._set(writer, chunk, first, end, by_place=False)
         except RowRefused as refused:
             if end - first == 1:
                 outcomes[first] = Outcome(OutcomeKind.FAILED, str(refused))
                 return
             middle = (first + end) // 2
-            self._part(writer, first, middle, numbers, outcomes, placed)
-            self._part(writer, middle, end, numbers, outcomes, placed)
+            self._part(writer, chunk, first, middle, outcomes)
+            self._part(writer, chunk, middle, end, outcomes)
         else:
             outcomes.update(dict.fromkeys(done, CHANGED))
 
-    def _explain(self, writer: Writer, changes: Sequence[Change], outcomes: dict[int, Outcome]) -> None:
+    def _set(self, writer: Writer, chunk: _Chunk, first: int, end: int, *, by_place: bool) -> list[int]:
+        sql = self._sql.update(chunk, by_place=by_place, told=True)
+        return [chunk.numbers[key] for (key,) in writer.execute(sql, chunk.given(first, end))]
+
+    def _explain(self, writer: Writer, changes: Changes, outcomes: dict[int, Outcome]) -> None:
         now = {row[0]: row[1:] for row in writer.execute(self._sql.images_now)}
-        for n, change in enumerate(changes):
+        for n, before in enumerate(changes.befores):
             if n not in outcomes:
-                outcomes[n] = conflict(change.before, now.get(n), self._target.image)
+                outcomes[n] = conflict(before, now.get(n), self._target.image)
 
     def images(self, keys: Sequence[ItemKey]) -> dict[ItemKey, Image]:
         """The image of each of these rows as it is now; rows that are gone are missing."""
@@ -135,11 +153,38 @@ class SqliteGuard:
             found.update({by_part[row[0]]: tuple(row[1:]) for row in rows})
         return found
 
-    def _lines(self, changes: Sequence[Change], keys: list[Any]) -> Iterator[Row]:
-        """What follows the image's columns in an image is the plugin's own note, not the row's."""
-        width = len(self._target.image)
-        for n, (key, (unit, _, before, after)) in enumerate(zip(keys, changes, strict=True)):
-            yield (n, int(unit) if unit.isdecimal() else None, key, *before[:width], *after[:width])
+
+class _NotAll(Exception):
+    """Some row is not as it was, or not where it was."""
+
+
+class _Chunk:
+    """Changes as they are handed to the database: what differs from row to row in columns, what all share once."""
+
+    def __init__(self, changes: Changes, target: Target) -> None:
+        self.changes = changes
+        self.count = len(changes)
+        keys = target.keys_of(changes)
+        self.numbers: dict[Any, int] = dict(zip(keys, range(self.count), strict=True))
+        places = [int(unit) if unit.isdecimal() else None for unit in changes.units]
+        self.placed = any(changes.units)
+        """A table without rowids has no places."""
+        self.columns: dict[str, Sequence[Any]] = {"n": range(self.count), "place": places, "key": keys}
+        self.shared: dict[str, str] = {}
+        for side, images in (("b", changes.befores), ("a", changes.afters)):
+            # What follows the image's columns in an image is the plugin's own note, not the row's.
+            for n, values in enumerate(list(zip(*images, strict=True))[: len(target.image)]):
+                self._add(f"{side}{n}", values)
+
+    def _add(self, name: str, values: Sequence[Any]) -> None:
+        """Text only is shared: a column of text would take a bound number for text, but not one from a column."""
+        if type(values[0]) is str and values.count(values[0]) == self.count:
+            self.shared[name] = values[0]
+        else:
+            self.columns[name] = values
+
+    def given(self, first: int, end: int) -> dict[str, Any]:
+        return {**self.shared, "first": first, "end": end}
 
 
 def conflict(before: Image, now: Image | None, columns: tuple[str, ...]) -> Outcome:
@@ -171,23 +216,41 @@ class _Statements:
             f" (n INTEGER PRIMARY KEY, place INTEGER, {', '.join(names[2:])})"
         )
         self.clear = "DELETE FROM temp.retriage_chunk"
-        self.fill = f"INSERT INTO temp.retriage_chunk VALUES ({', '.join('?' * len(names))})"
-        sets = ", ".join(f"{column} = chunk.a{n}" for n, column in enumerate(columns))
-        # To the letter, whatever collation a column has: another row of a NOCASE key is another row.
-        guard = " AND ".join(f"{table}.{column} IS chunk.b{n} COLLATE BINARY" for n, column in enumerate(columns))
-        guard += f" AND {table}.{key} = chunk.key COLLATE BINARY"
-        update = (
-            f"UPDATE {table} SET {sets} FROM temp.retriage_chunk AS chunk"
-            f" WHERE chunk.n >= ? AND chunk.n < ? AND {{found}} AND {guard} RETURNING {table}.{key}"
-        )
-        self.by_place = update.format(found=f"{table}.rowid = chunk.place AND {table}.{key} = chunk.key")
-        self.by_key = update.format(found=f"{table}.{key} = chunk.key")
+        self._table, self._key, self._columns = table, key, columns
+        self._updates: dict[tuple[frozenset[str], bool, bool], str] = {}
         listed = ", ".join(f"{table}.{column}" for column in columns)
         self.images_now = (
             f"SELECT chunk.n, {listed} FROM temp.retriage_chunk AS chunk JOIN {table} ON {table}.{key} = chunk.key"
             f" AND {table}.{key} = chunk.key COLLATE BINARY"
         )
         self._images = f"SELECT {key}, {', '.join(columns)} FROM {table} WHERE {key} IN ({{marks}})"
+
+    def fill(self, names: tuple[str, ...]) -> str:
+        return f"INSERT INTO temp.retriage_chunk ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+
+    def update(self, chunk: _Chunk, *, by_place: bool, told: bool) -> str:
+        """`told`: it returns the keys of the rows it has set."""
+        kind = frozenset(chunk.shared), by_place, told
+        if kind not in self._updates:
+            self._updates[kind] = self._update(*kind)
+        return self._updates[kind]
+
+    def _update(self, shared: frozenset[str], by_place: bool, told: bool) -> str:
+        table, key = self._table, self._key
+
+        def value(name: str) -> str:
+            return f":{name}" if name in shared else f"chunk.{name}"
+
+        numbered = list(enumerate(self._columns))
+        sets = ", ".join(f"{column} = {value(f'a{n}')}" for n, column in numbered)
+        # To the letter, whatever collation a column has: another row of a NOCASE key is another row.
+        guard = " AND ".join(f"{table}.{column} IS {value(f'b{n}')} COLLATE BINARY" for n, column in numbered)
+        found = f"{table}.rowid = chunk.place" if by_place else f"{table}.{key} = chunk.key"
+        return (
+            f"UPDATE {table} SET {sets} FROM temp.retriage_chunk AS chunk"
+            f" WHERE chunk.n >= :first AND chunk.n < :end AND {found}"
+            f" AND {table}.{key} = chunk.key COLLATE BINARY AND {guard}{f' RETURNING {table}.{key}' if told else ''}"
+        )
 
     def images_of(self, count: int) -> str:
         return self._images.format(marks=", ".join("?" * count))

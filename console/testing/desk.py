@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from itertools import groupby
 
 from console.core.backend import (
@@ -17,6 +18,7 @@ from console.core.backend import (
     OutcomeKind,
     Requeues,
 )
+from console.core.changes import Changes, afters_of
 from console.core.item import ItemKey
 from console.core.ports import Never
 from console.core.query import NATURAL, Filter, Sort
@@ -60,6 +62,14 @@ class Desk(World):
 
     def complete(self, change: Change, order: Order | None = None) -> Change:
         return change._replace(after=self.requeues.after(change, order or self.order, self.now, self.now))
+
+    def afters(self, changes: Sequence[Change]) -> tuple[list[Image], list[Image]]:
+        """The after-images of these, each due a second later: asked for one by one, and as core asks for them."""
+        dues = [self.now + timedelta(seconds=n) for n in range(len(changes))]
+        unknown = Changes.of(changes).to([()] * len(changes))
+        after, order = self.requeues.after, self.order
+        one_by_one = [after(change, order, self.now, due) for change, due in zip(unknown, dues, strict=True)]
+        return one_by_one, list(afters_of(self.requeues, unknown, self.order, self.now, dues))
 
     def swap(self, changes: Sequence[Change], order: Order | None = None) -> list[Outcome]:
         outcomes = list(self.requeues.swap(changes, order or self.order, WHO))

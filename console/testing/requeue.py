@@ -126,6 +126,8 @@ def _images_come_back(desk: Desk) -> None:
     for change in reversed(changes):
         again = desk.complete(change._replace(after=()))
         require(again == change, f"{name_of(change)}: after() is not pure: {again.after}, then {change.after}")
+    one_by_one, at_once = desk.afters(changes)
+    require(one_by_one == at_once, "afters() is not what after() says of each:", at_once)
     require(desk.harness.fingerprint() == seen, "images() and after() leave no trace in the store")
 
 

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from operator import itemgetter
+from itertools import repeat
+from operator import gt
 from typing import Any
 
 from console.core.faults import NoSuchOverride, PlanStale, Refused
-from console.core.override import NOT_APPLIED, ItemOutcome, OverrideState, Request
+from console.core.override import NOT_APPLIED, ItemOutcome, ItemOutcomes, OverrideState, Request
 from console.core.plan import Confirmation, Plan, canonical
 from console.trail import leases
 from console.trail.anchor import Anchor, AnchorLine
@@ -118,14 +119,15 @@ class Overrides(History):
         now: datetime,
     ) -> None:
         reach("before_outcome")
-        in_order, counts = _counted(outcomes)
+        in_order, counts = _counted(ItemOutcomes.of(outcomes))
 
         def work(writing: Writing) -> Head:
             leases.insist(writing, op_id, owner)
             kind = _conclusion(writing, op_id, owner, intent)
             end = self._chain.end(writing)
             seq = end.seq + 1
-            rows = storable([(seq, *item) for item in in_order], 2, 3, 4)
+            texts = storable(in_order.keys, in_order.outcomes, in_order.details)
+            rows = list(zip(repeat(seq), in_order.ordinals, *texts, strict=False))
             digest = ItemsDigest()
             digest.add(rows)
             told = {
@@ -250,14 +252,14 @@ def _conclusion(writing: Writing, op_id: str, owner: str, intent: int) -> Kind:
     return Kind.OUTCOME if found[0][1] == owner else Kind.SETTLE
 
 
-def _counted(outcomes: Sequence[ItemOutcome]) -> tuple[Sequence[ItemOutcome], Counter[str]]:
+def _counted(outcomes: ItemOutcomes) -> tuple[ItemOutcomes, Counter[str]]:
     """In ordinal order, and how many of each; an enum becomes plain text, which drivers know."""
-    in_order = sorted(outcomes, key=itemgetter(0))
-    counts = Counter(map(itemgetter(2), in_order))
-    if any(type(what) is not str for what in counts):
-        in_order = [item._replace(outcome=str(item.outcome)) for item in in_order]
-        counts = Counter({str(what): count for what, count in counts.items()})
-    return in_order, counts
+    if any(type(what) is not str for what in set(outcomes.outcomes)):
+        texts = list(map(str, outcomes.outcomes))
+        outcomes = ItemOutcomes(outcomes.ordinals, outcomes.keys, texts, outcomes.details)
+    if any(map(gt, outcomes.ordinals, outcomes.ordinals[1:])):
+        outcomes = ItemOutcomes.of(sorted(outcomes))
+    return outcomes, Counter(outcomes.outcomes)
 
 
 def _add_counts(writing: Writing, op_id: str, counts: Counter[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from console.core.backend import Action, Budget, Flag, Order
 from console.core.faults import NoSuchPlan, PlanAltered, PlanStale
-from console.core.packing import Block, PlanRow, unpack
+from console.core.packing import Block, PlanRows, unpack
 from console.core.plan import Plan, Share
 from console.core.ports import Clock
 from console.core.release import Canary, Now, Over, Rate, Release
@@ -104,7 +104,7 @@ class Plans:
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             raise _altered(found[0]) from None
 
-    def rows(self, plan_id: str, first: int, last: int) -> Iterator[Sequence[PlanRow]]:
+    def rows(self, plan_id: str, first: int, last: int) -> Iterator[PlanRows]:
         for block in self.blocks(plan_id, first, last):
             if rows := unpack(block)[max(first - block.first, 0) : last - block.first + 1]:
                 yield rows

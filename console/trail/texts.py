@@ -17,27 +17,21 @@ MARK = "\x1a"
 _AWKWARD = re.compile("[\x00-\x1f\ud800-\udfff]")
 
 
-def storable(rows: Sequence[tuple[Any, ...]], *columns: int) -> Sequence[tuple[Any, ...]]:
-    """Rows whose texts in these columns can be stored: the same rows unless some text is awkward."""
-    if _all_plain(rows, columns):
-        return rows
-    return [tuple(_kept(value) for value in row) for row in rows]
+def storable(*columns: Sequence[str]) -> list[Sequence[str]]:
+    """Columns of texts that can be stored: the same columns unless some text is awkward."""
+    # One look at all texts together, because almost always there is nothing to do.
+    return [texts if "".join(texts).isprintable() else list(map(_kept, texts)) for texts in columns]
 
 
 def original(rows: Sequence[tuple[Any, ...]], *columns: int) -> Sequence[tuple[Any, ...]]:
     """The rows as they were before they were made storable."""
-    if _all_plain(rows, columns):
+    if "".join(filter(None, chain.from_iterable(map(itemgetter(*columns), rows)))).isprintable():
         return rows
     return [tuple(_restored(value) for value in row) for row in rows]
 
 
-def _all_plain(rows: Sequence[tuple[Any, ...]], columns: tuple[int, ...]) -> bool:
-    """One look at all texts together, because almost always there is nothing to do."""
-    return "".join(filter(None, chain.from_iterable(map(itemgetter(*columns), rows)))).isprintable()
-
-
-def _kept(value: Any) -> Any:
-    return MARK + json.dumps(value) if isinstance(value, str) and _AWKWARD.search(value) else value
+def _kept(text: str) -> str:
+    return MARK + json.dumps(text) if _AWKWARD.search(text) else text
 
 
 def _restored(value: Any) -> Any:
@@ -46,4 +40,4 @@ def _restored(value: Any) -> Any:
 
 def stored_text(text: str) -> str:
     """One text as it is stored, to look for it."""
-    return str(_kept(text))
+    return _kept(text)

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict
 
 from console.core.backend import Authority, Change, Draft, Finding, Image, Order, Outcome, Said, Severity
+from console.core.changes import Changes
 from console.core.faults import NoSuchItem
 from console.core.item import Attempt, Detail, ItemKey
 from console.core.policy import FixedDelays, PolicyOverride, RetryPolicy, schedule_ahead
@@ -145,7 +146,10 @@ class SqliteQueue(SqlBackend):
             yield self._requeue.drafts(rows, order, now, alike)
 
     def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
-        return self._requeue.after(change, order, at, due)
+        return self._requeue.afters([change.before], order, at, [due])[0]
+
+    def afters(self, changes: Changes, order: Order, at: datetime, dues: Sequence[datetime]) -> Sequence[Image]:
+        return self._requeue.afters(changes.befores, order, at, dues)
 
     def swap(self, changes: Sequence[Change], order: Order, authority: Authority) -> Sequence[Outcome]:  # noqa: ARG002
         return self._guard.swap(changes)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import repeat
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -13,7 +14,6 @@ from console.core.backend import (
     Abilities,
     Action,
     Budget,
-    Change,
     Drafts,
     Flag,
     Image,
@@ -63,7 +63,6 @@ class Requeue:
         self._policy = policy
         self._time = time
         self._rows = rows
-        self._last_at: tuple[datetime | None, str] = (None, "")
         self._is_async = isinstance(rows, AsyncTaskRows)
         unread = rows.unjudged if policy.max_age is not None else (*rows.unjudged, rows.born)
         self._needed = [n for n in range(rows.width) if n not in unread]
@@ -134,20 +133,15 @@ class Requeue:
         blocked, warning = decide(facts, verdict, order, self._policy, now)
         return verdict.condition, signature_of(facts.error) if facts.error else None, blocked, warning
 
-    def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
+    def afters(self, befores: Sequence[Image], order: Order, at: datetime, dues: Sequence[datetime]) -> list[Image]:
         """PENDING at the release time; the error stays as evidence until a worker overwrites it."""
-        attempts = 0 if order.budget is Budget.FRESH else change.before[1]
-        written = self._written(at)
-        when = written if due is at else self._time.encode(due)
-        if self._is_async:
-            return ("PENDING", attempts, when, written)
-        return ("PENDING", attempts, when, with_eta(change.before[3], when), written)
-
-    def _written(self, at: datetime) -> str:
-        """The clock of a chunk is the same for all its rows."""
-        if self._last_at[0] is not at:
-            self._last_at = (at, self._time.encode(at))
-        return self._last_at[1]
+        encode, written = self._time.encode, self._time.encode(at)
+        whens = [written if due is at else encode(due) for due in dues]
+        attempts = repeat(0) if order.budget is Budget.FRESH else (before[1] for before in befores)
+        columns: list[Iterable[Any]] = [repeat("PENDING"), attempts, whens, repeat(written)]
+        if not self._is_async:
+            columns.insert(3, (with_eta(before[3], when) for before, when in zip(befores, whens, strict=True)))
+        return list(zip(*columns, strict=False))
 
 
 def _storable(columns: Sequence[Sequence[Any]]) -> list[str | None]:

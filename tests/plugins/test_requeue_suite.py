@@ -22,6 +22,7 @@ from console.core.backend import (
     UndoKind,
     image_text,
 )
+from console.core.changes import Changes
 from console.core.item import Condition, Item, ItemKey
 from console.core.ports import Stop
 from console.core.query import Filter, Sort
@@ -75,6 +76,13 @@ class Tells(MemoryQueue):
 class Impure(MemoryQueue):
     def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
         return super().after(change, order, at + timedelta(seconds=next(TICKS)), due)
+
+
+class Muddles(MemoryQueue):
+    """Many at once are due in another order."""
+
+    def afters(self, changes: Changes, order: Order, at: datetime, dues: Sequence[datetime]) -> Sequence[Image]:
+        return [self.after(change, order, at, due) for change, due in zip(changes, reversed(dues), strict=True)]
 
 
 class Spreads(MemoryQueue):
@@ -147,7 +155,8 @@ class Races(MemoryQueue):
 CARELESS: dict[type[MemoryQueue], str] = {
     Cuts: "drafts_cover_the_selection", Guesses: "drafts_cover_the_keys", TakesRunning: "blocked_ones_say_why",
     Silent: "blocked_ones_say_why", AnyBudget: "abilities_are_the_limit", AnyFlag: "abilities_are_the_limit",
-    Tells: "images_hold_no_evidence", Impure: "images_come_back", Spreads: "swap_is_exact", Pretends: "swap_is_exact",
+    Tells: "images_hold_no_evidence", Impure: "images_come_back", Muddles: "images_come_back",
+    Spreads: "swap_is_exact", Pretends: "swap_is_exact",
     Parks: "items_run_again", Naive: "changed_rows_conflict", Forgets: "undo_is_as_it_says",
     NoUndo: "undo_is_as_it_says", Trusts: "keys_of_nothing_conflict", Obliges: "read_only_refuses", Races: "threads_share",
 }
