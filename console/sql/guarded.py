@@ -17,7 +17,7 @@ from console.core.backend import CHANGED, Change, Image, Outcome, OutcomeKind
 from console.core.changes import Changes, SoleKeys
 from console.core.item import ItemKey
 from console.sql.database import Database, RowRefused, TransactionRefused, Writer
-from console.sql.statement import is_unicode
+from console.sql.statement import inserts, is_unicode
 
 _KEYS_PER_READ = 500
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}").fullmatch
@@ -91,29 +91,38 @@ class SqliteGuard:
         return [next(later) if last else next(earlier) for last in is_last]
 
     def _swap(self, chunk: _Chunk) -> list[Outcome]:
+        return [CHANGED] * chunk.count if self._whole(chunk) else self._one_by_one(chunk)
+
+    def _whole(self, chunk: _Chunk) -> bool:
+        """Set all of it or nothing: nearly always every row is as it was and where it was, and nobody has to tell
+        which were not. A refusal takes everything back, so that no page is kept aside to take back a part."""
+        sql = self._sql.update(chunk, by_place=chunk.placed, told=False)
+        try:
+            with self._database.writing() as writer:
+                self._prepare(writer, chunk)
+                writer.execute(sql, chunk.given(0, chunk.count))
+                if writer.execute("SELECT changes()") != [(chunk.count,)]:
+                    raise _NotAll
+        except (_NotAll, RowRefused, TransactionRefused):
+            return False
+        return True
+
+    def _prepare(self, writer: Writer, chunk: _Chunk) -> None:
+        writer.execute(self._sql.create)
+        writer.execute(self._sql.clear)
+        rows = list(zip(*chunk.columns.values(), strict=True))
+        for sql, some in inserts(f"temp.retriage_chunk ({', '.join(chunk.columns)})", rows):
+            writer.executemany(sql, some)
+
+    def _one_by_one(self, chunk: _Chunk) -> list[Outcome]:
+        """Set what is as it was, and tell why the others are left."""
         outcomes: dict[int, Outcome] = {}
         with self._database.writing() as writer:
-            writer.execute(self._sql.create)
-            writer.execute(self._sql.clear)
-            writer.executemany(self._sql.fill(tuple(chunk.columns)), list(zip(*chunk.columns.values(), strict=True)))
-            if self._whole(writer, chunk):
-                return [CHANGED] * chunk.count
+            self._prepare(writer, chunk)
             self._part(writer, chunk, 0, chunk.count, outcomes)
             if len(outcomes) < chunk.count:
                 self._explain(writer, chunk.changes, outcomes)
         return [outcomes[n] for n in range(chunk.count)]
-
-    def _whole(self, writer: Writer, chunk: _Chunk) -> bool:
-        """Set all of it or nothing. Nearly always every row is as it was, and nobody has to tell which were not."""
-        sql = self._sql.update(chunk, by_place=chunk.placed, told=False)
-        try:
-            with writer.savepoint():
-                writer.execute(sql, chunk.given(0, chunk.count))
-                if writer.execute("SELECT changes()") != [(chunk.count,)]:
-                    raise _NotAll
-        except (_NotAll, RowRefused):
-            return False
-        return True
 
     def _part(self, writer: Writer, chunk: _Chunk, first: int, end: int, outcomes: dict[int, Outcome]) -> None:
         """Set a part of the chunk; where a row refuses, halve until it stands alone, and go on without it."""
@@ -225,11 +234,8 @@ class _Statements:
         )
         self._images = f"SELECT {key}, {', '.join(columns)} FROM {table} WHERE {key} IN ({{marks}})"
 
-    def fill(self, names: tuple[str, ...]) -> str:
-        return f"INSERT INTO temp.retriage_chunk ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-
     def update(self, chunk: _Chunk, *, by_place: bool, told: bool) -> str:
-        """`told`: it returns the keys of the rows it has set."""
+        """`told`: it returns the keys of the rows it has set, and a refusal does not take back what was before it."""
         kind = frozenset(chunk.shared), by_place, told
         if kind not in self._updates:
             self._updates[kind] = self._update(*kind)
@@ -247,7 +253,7 @@ class _Statements:
         guard = " AND ".join(f"{table}.{column} IS {value(f'b{n}')} COLLATE BINARY" for n, column in numbered)
         found = f"{table}.rowid = chunk.place" if by_place else f"{table}.{key} = chunk.key"
         return (
-            f"UPDATE {table} SET {sets} FROM temp.retriage_chunk AS chunk"
+            f"UPDATE {'' if told else 'OR ROLLBACK '}{table} SET {sets} FROM temp.retriage_chunk AS chunk"
             f" WHERE chunk.n >= :first AND chunk.n < :end AND {found}"
             f" AND {table}.{key} = chunk.key COLLATE BINARY AND {guard}{f' RETURNING {table}.{key}' if told else ''}"
         )

@@ -6,8 +6,9 @@ text, and knows for each parameter whether it is fixed, follows the clock, or is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,6 +17,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnElement
 
 FromNow = Callable[[datetime], Any]
+_VALUES_AT_ONCE = 500
+"""In one INSERT of many rows: half the cost of one row each; more gains nothing, and older SQLite takes 999."""
 
 
 class Binds:
@@ -83,3 +86,16 @@ class Prepared:
         for name, make in self._moving.items():
             values[name] = make(now)
         return values if self._order is None else [values[name] for name in self._order]
+
+
+def inserts(into: str, rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, list[Sequence[Any]]]]:
+    """Statements for a table and its columns that insert all these rows, with what each is run for."""
+    width = len(rows[0]) if rows else 1
+    one, together = f"({', '.join('?' * width)})", max(1, _VALUES_AT_ONCE // width)
+    whole = len(rows) - len(rows) % together
+    parts = [rows[start : start + together] for start in range(0, whole, together)]
+    yield (
+        f"INSERT INTO {into} VALUES {', '.join([one] * together)}",  # noqa: S608  names from the schema
+        [tuple(chain.from_iterable(part)) for part in parts],
+    )
+    yield f"INSERT INTO {into} VALUES {one}", list(rows[whole:])  # noqa: S608  names from the schema

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,13 +17,11 @@ from sqlalchemy.dialects import sqlite as sqlite_dialect
 
 from console.core.faults import BackendFault, Fault, ReadOnlyRefused, TrailBroken, TrailUnavailable
 from console.sql.sqlite import SqliteDatabase
+from console.sql.statement import inserts
 from console.trail.schema import VERSION, ddl
 from console.trail.storage import PATIENCE, Reading, Row, T, Writing
 
 _READING_DEADLINE = timedelta(seconds=5)
-_ROWS_AT_ONCE = 100
-"""Rows in one INSERT: half the cost of one row each; more gains nothing."""
-
 _LOG_PAGES = 4_000
 """How long the log grows before it is copied into the file, which costs two syncs: 16 MB, a plan of 100 000 items."""
 
@@ -61,14 +58,8 @@ class _Transaction:
         return self._connection.execute(sql, tuple(parameters)).rowcount
 
     def bulk(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        one = f"({', '.join('?' * len(columns))})"
-        into = f"INSERT INTO {table} ({', '.join(columns)}) VALUES "  # noqa: S608  names from the schema
-        whole = len(rows) - len(rows) % _ROWS_AT_ONCE
-        parts = (rows[start : start + _ROWS_AT_ONCE] for start in range(0, whole, _ROWS_AT_ONCE))
-        self._connection.executemany(
-            into + ", ".join([one] * _ROWS_AT_ONCE), (tuple(chain.from_iterable(part)) for part in parts)
-        )
-        self._connection.executemany(into + one, rows[whole:])
+        for sql, some in inserts(f"{table} ({', '.join(columns)})", rows):
+            self._connection.executemany(sql, some)
 
 
 class SqliteStorage:
