@@ -175,10 +175,9 @@ class _Chunk:
         self.count = len(changes)
         keys = target.keys_of(changes)
         self.numbers: dict[Any, int] = dict(zip(keys, range(self.count), strict=True))
-        places = [int(unit) if unit.isdecimal() else None for unit in changes.units]
         self.placed = any(changes.units)
         """A table without rowids has no places."""
-        self.columns: dict[str, Sequence[Any]] = {"n": range(self.count), "place": places, "key": keys}
+        self.columns: dict[str, Sequence[Any]] = {"n": range(self.count), "place": _places(changes.units), "key": keys}
         self.shared: dict[str, str] = {}
         for side, images in (("b", changes.befores), ("a", changes.afters)):
             # What follows the image's columns in an image is the plugin's own note, not the row's.
@@ -194,6 +193,12 @@ class _Chunk:
 
     def given(self, first: int, end: int) -> dict[str, Any]:
         return {**self.shared, "first": first, "end": end}
+
+
+def _places(units: Sequence[str]) -> list[int | None]:
+    if all(units) and "".join(units).isdecimal():
+        return list(map(int, units))
+    return [int(unit) if unit.isdecimal() else None for unit in units]
 
 
 def conflict(before: Image, now: Image | None, columns: tuple[str, ...]) -> Outcome:

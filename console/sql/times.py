@@ -5,7 +5,7 @@ Bound values are converted, never columns, so that an index on a time column sti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
@@ -99,7 +99,11 @@ class IsoText:
         return self.decode(raw.decode("ascii")) if raw is not None and raw.isascii() else None
 
     def encode(self, instant: datetime) -> str:
-        return _in(self._zone, instant).isoformat()
+        return self.encode_all((instant,))[0]
+
+    def encode_all(self, instants: Sequence[datetime]) -> list[str]:
+        zone = self._zone
+        return [(one if one.tzinfo is zone else _in(zone, one)).isoformat() for one in instants]
 
     def decode(self, raw: Any) -> datetime | None:
         if not isinstance(raw, str):

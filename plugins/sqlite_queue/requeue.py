@@ -135,8 +135,9 @@ class Requeue:
 
     def afters(self, befores: Sequence[Image], order: Order, at: datetime, dues: Sequence[datetime]) -> list[Image]:
         """PENDING at the release time; the error stays as evidence until a worker overwrites it."""
-        encode, written = self._time.encode, self._time.encode(at)
-        whens = [written if due is at else encode(due) for due in dues]
+        written = self._time.encode(at)
+        at_once = dues.count(at) == len(dues)
+        whens = [written] * len(dues) if at_once else self._time.encode_all(dues)
         attempts = repeat(0) if order.budget is Budget.FRESH else (before[1] for before in befores)
         columns: list[Iterable[Any]] = [repeat("PENDING"), attempts, whens, repeat(written)]
         if not self._is_async:
