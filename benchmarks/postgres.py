@@ -58,13 +58,13 @@ CAPPED = " UNION ALL ".join(
     f"SELECT count(*) FROM (SELECT 1 FROM {TABLE} WHERE {p}_status = 'failed' AND retry_count >= 3 LIMIT 10001) AS c"
     for p in ("vectorization", "dp_update")
 )
+IMAGE = "json_build_array(vectorization_status, dp_update_status, retry_count, last_retry_at)::text"
+PLAN = "CREATE TABLE plan_item (n bigint, id bigint, before text)"
 IMAGES = f"""
-    CREATE TABLE plan_item AS SELECT row_number() OVER (ORDER BY id DESC) AS n, id,
-        json_build_array(vectorization_status, dp_update_status, retry_count, last_retry_at)::text AS before
+    INSERT INTO plan_item SELECT row_number() OVER (ORDER BY id DESC), id, {IMAGE}
     FROM {TABLE} WHERE vectorization_status = 'failed' AND retry_count >= 3"""
-AUDIT = f"""
-    CREATE TABLE audit AS SELECT id, json_build_array(vectorization_status, retry_count, last_retry_at)::text AS before,
-        now() AS at FROM {TABLE} WHERE vectorization_status = 'failed'"""
+TRAIL = "CREATE TABLE audit (id bigint, before text, at timestamptz)"
+AUDIT = f"INSERT INTO audit SELECT id, {IMAGE}, now() FROM {TABLE} WHERE vectorization_status = 'failed'"
 UPDATE = f"UPDATE {TABLE} SET retry_count = 0, last_retry_at = NULL WHERE vectorization_status = 'failed'"
 
 
@@ -144,7 +144,7 @@ def _turn(ours: str, raw: str) -> tuple[tuple[float, float], tuple[float, float]
         operations = Operations({"analyses": backend}, book, SystemClock(), limits=limits, owner=owner_token())
         plans: list[Plan] = []
         order = Order(budget=Budget.FRESH)
-        raw_proposed = timed(lambda: connection.execute(IMAGES))
+        raw_proposed = timed(lambda: _propose_raw(connection))
         proposed = timed(lambda: plans.append(operations.propose(Matching(TERMINAL), order, Now())))
         raw_carried = timed(lambda: _carry_out_raw(connection))
         yes = Confirmation(Who(0, "bench"), Whence("host", "", "", 0, ""), "benchmark", plans[0].changes)
@@ -154,8 +154,16 @@ def _turn(ours: str, raw: str) -> tuple[tuple[float, float], tuple[float, float]
     return (proposed, raw_proposed), (carried, raw_carried)
 
 
+def _propose_raw(connection: psycopg.Connection) -> None:
+    """The before-images in the plan's order, as an INSERT … SELECT into a table that has no index to keep."""
+    with connection.transaction():
+        connection.execute(PLAN)
+        connection.execute(IMAGES)
+
+
 def _carry_out_raw(connection: psycopg.Connection) -> None:
     """One transaction: an audit row for each analysis, then the update."""
     with connection.transaction():
+        connection.execute(TRAIL)
         connection.execute(AUDIT)
         connection.execute(UPDATE)
