@@ -8,7 +8,7 @@ locality is what makes the shortcut in `signature_of` exact: see `_template`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import NamedTuple, cast
 
@@ -109,7 +109,7 @@ def _subject(text: str) -> str:
     if start < 0:
         return first
     raised = _raised(text[start:].splitlines()[1:])
-    return raised if first.startswith(_TRACEBACK) else f"{first} | {raised.partition(':')[0]}"
+    return raised if first.startswith(_TRACEBACK) else f"{first} | {raised.partition(':')[0].rstrip()}"
 
 
 def _raised(lines: list[str]) -> str:
@@ -199,7 +199,7 @@ def _disturbs_quotes(token: str, quoted: bool, following: str) -> bool:
 
 
 def _quoted_slot(quoted: str) -> str:
-    return rf"{quoted[0]}[^{_QUOTES}]*{quoted[0]}"
+    return rf"{quoted[0]}[^{_QUOTES}\n]*{quoted[0]}"
 
 
 def _word_slot(token: re.Match[str], expected: list[str]) -> str | None:
@@ -246,6 +246,8 @@ class _Signatures:
         self._few: dict[str, tuple[_Template, ...]] = {}
         self._sightings: dict[str, int] = {}
         self._passed_over = 0
+        self._held: _Template = _Template(lambda _: False, "")
+        """The one that held last."""
 
     def of(self, text: str) -> str:
         signature = self._exact.get(text)
@@ -254,8 +256,10 @@ class _Signatures:
         text = text[:TEXT_LIMIT]
         subject = _subject(text)
         few = self._few.get(subject.partition(" ")[0])
-        for holds, signature in few or self._templates.get(_head(subject)[0], ()):
-            if holds(subject):
+        for template in few or self._templates.get(_head(subject)[0], ()):
+            if template[0](subject):
+                self._held = template
+                signature = template[1]
                 break
         else:
             signature = self._derived(subject)
@@ -264,6 +268,21 @@ class _Signatures:
         else:
             self._pass_over()
         return signature
+
+    def of_all(self, texts: Iterable[str | None]) -> list[str | None]:
+        """None where there is no text. What fails together mostly fails alike, so the template that held last is
+        tried first, on the whole text: what matches one has no second line and nothing to strip."""
+        signatures: list[str | None] = []
+        holds, signature = self._held
+        for text in texts:
+            if not text:
+                signatures.append(None)
+            elif holds(text) and len(text) <= TEXT_LIMIT:
+                signatures.append(signature)
+            else:
+                signatures.append(self.of(text))
+                holds, signature = self._held
+        return signatures
 
     def _pass_over(self) -> None:
         """A full cache stays as it is for a while: where nearly all texts differ, filling it again and again
@@ -304,4 +323,6 @@ class _Signatures:
             self._few[word] = () if crowded else (*(few or ()), template)
 
 
-signature_of: Callable[[str], str] = _Signatures().of
+_SIGNATURES = _Signatures()
+signature_of: Callable[[str], str] = _SIGNATURES.of
+signatures_of: Callable[[Iterable[str | None]], list[str | None]] = _SIGNATURES.of_all

@@ -17,6 +17,7 @@ from console.core.policy import FixedDelays, PolicyOverride, RetryPolicy, schedu
 from console.core.ports import Clock, Stop
 from console.core.query import Filter, Sort, SortField
 from console.core.text import DETAIL_LIMIT
+from console.sql.ahead import ahead
 from console.sql.backend import SqlBackend, require_columns
 from console.sql.guarded import SqliteGuard
 from console.sql.layout import Layout
@@ -162,6 +163,7 @@ class PostgresAnalyses(SqlBackend):
         reader = self._reader
         if isinstance(wanted, Filter):
             batches: Any = reader.walk(wanted, sort, None, now, stop)
+            batches = batches if self.is_sqlite else ahead(batches)
         else:
             batches = [list(reader.rows(wanted, now))]
         neighbours = isinstance(wanted, Filter) and sort.field is None

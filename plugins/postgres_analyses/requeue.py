@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import repeat
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -24,7 +25,7 @@ from console.core.backend import (
 )
 from console.core.item import Condition, ItemKey
 from console.core.policy import RetryPolicy
-from console.core.signature import signature_of
+from console.core.signature import signature_of, signatures_of
 from console.core.text import duration
 from console.sql.database import Row
 from console.sql.guarded import Target
@@ -38,6 +39,8 @@ PER_CYCLE, CYCLE = 10, timedelta(seconds=60)
 
 _Decided = tuple[str, bool, str | None, tuple[str, ...]]
 """Condition, whether it is set pending by force, why it is blocked, what to be warned of."""
+_Shared = tuple[str, str, str | None, tuple[str, ...]]
+"""How the keys end and the images begin of rows that are alike, why they are blocked, what to be warned of."""
 _STRANGE = "holds a value that is not text, so a write could not be guarded"
 _STEPS = tuple(timedelta(minutes=n) for n in (1, 2, 5, 10, 30, 60, 120, 360, 1440))
 _TAKEN_WITHIN = [step // CYCLE * PER_CYCLE for step in _STEPS]
@@ -72,7 +75,8 @@ class Requeue:
         self.rules = Rules(policy, time)
         self.policy = policy
         self._sqlite = sqlite
-        self._endings = {pipeline: f"/{ItemKey(backend, (pipeline,)).id}" for pipeline in pipelines}
+        self.start = f"{backend}/"
+        self.endings = {pipeline: f"/{ItemKey(backend, (pipeline,)).id}" for pipeline in pipelines}
         self.target = Target(table, "id", abilities(pipelines).guard, integer_key=True, key_parts=2)
 
     def drafts(
@@ -116,7 +120,7 @@ class Requeue:
         return str(ItemKey(self._backend, (text(row.id), row.pipeline)))
 
     def plain_key(self, id: int, pipeline: str) -> str:
-        return f"{self._backend}/{id}{self._endings[pipeline]}"
+        return f"{self.start}{id}{self.endings[pipeline]}"
 
     def after(self, change: Change, order: Order) -> Image:
         """The loop takes it at its next cycle: no last retry, and a counter that leaves room."""
@@ -161,7 +165,7 @@ class Drafting:
                     continue
                 error = row[3]
                 warning = self._warning(row[1], warnings) if blocked is None else None
-                said.append((condition, _signature(error) if error else None, blocked, warning))
+                said.append((condition, signature_of(error) if error else None, blocked, warning))
         return Drafts(keys, places, befores, said)
 
     def alike(self, rows: Sequence[Row]) -> Drafts | None:
@@ -175,28 +179,46 @@ class Drafting:
             return None
         if self._hopeless("\n".join(errors)) is not None:
             return None
-        statuses = list(zip(*rest[: self._requeue.width], strict=True))
-        shared = zip(statuses, retries, lasts, begun, strict=True)
-        kinds = [(these, retried, last is None, at > turn) for these, retried, last, at in shared]
-        decided = [self._given_up.get(kind) or self._decide(row) for kind, row in zip(kinds, rows, strict=True)]
-        heads = list(map(self._head, statuses, retries))
-        if None in heads or {one[0] for one in decided} != {Condition.TERMINAL}:
+        kinds = self._kinds((pipelines, *rest[: self._requeue.width], retries), lasts, begun, turn)
+        known = {kind: self._shared(row) for kind, row in dict(zip(kinds, rows, strict=True)).items()}
+        if None in known.values():
             return None
+        endings, heads, blocked, warnings = zip(*map(known.__getitem__, kinds), strict=True)
+        start, signatures = self._requeue.start, signatures_of(errors)
         whens = ["null" if last is None else f'"{last.isoformat()}"' for last in lasts]
-        warnings = [
-            self._warning(pipeline, one[3]) if one[2] is None else None
-            for pipeline, one in zip(pipelines, decided, strict=True)
-        ]
-        conditions, _, blocked, _ = zip(*decided, strict=True)
         return Drafts(
-            list(map(self._requeue.plain_key, ids, pipelines)),
+            [f"{start}{id}{ending}" for id, ending in zip(ids, endings, strict=True)],
             list(map(self._requeue.plain_unit, ids, places)),
             [f'{head},{when},""]' for head, when in zip(heads, whens, strict=True)],
-            list(zip(conditions, map(_signature, errors), blocked, warnings, strict=True)),
+            list(zip(repeat(Condition.TERMINAL), signatures, blocked, self._warned(pipelines, blocked, warnings))),
         )
+    def _kinds(self, own: Sequence[Row], lasts: Row, begun: Row, turn: datetime) -> list[Row]:
+        """What the decision on each row depends on, and what is said of it beside its own error and times."""
+        count = len(lasts)
+        never = [last is None for last in lasts] if None in lasts else repeat(False, count)
+        late = [at > turn for at in begun] if max(begun) > turn else repeat(False, count)
+        return list(zip(*own, never, late, strict=True))
 
-    def _decide(self, row: Row) -> _Decided:
-        return self._decided(self._requeue.rows.native(row))
+    def _shared(self, row: Row) -> _Shared | None:
+        """What rows of one kind have in common; None where they were not given up, or cannot be kept in a plan."""
+        native = self._requeue.rows.native(row)
+        condition, _, blocked, warnings = self._decided(native)
+        head = self._head(native.statuses, native.retry_count)
+        if head is None or condition is not Condition.TERMINAL:
+            return None
+        return self._requeue.endings[native.pipeline], head, blocked, warnings
+
+    def _warned(self, pipelines: Row, blocked: Row, warnings: Row) -> Iterable[str | None]:
+        """`_warning` of each; at once where none of a pipeline comes to a new step of the wait."""
+        if set(blocked) == {None}:
+            taken = {pipeline: self._taken.get(pipeline, 0) for pipeline in set(pipelines)}
+            grown = {pipeline: before + pipelines.count(pipeline) for pipeline, before in taken.items()}
+            steps = {pipeline: bisect_left(_TAKEN_WITHIN, before + 1) for pipeline, before in taken.items()}
+            if all(bisect_left(_TAKEN_WITHIN, grown[pipeline]) == step for pipeline, step in steps.items()):
+                self._taken.update(grown)
+                return map(_told, warnings, map(steps.__getitem__, pipelines))
+        shared = zip(pipelines, blocked, warnings, strict=True)
+        return [self._warning(pipeline, these) if why is None else None for pipeline, why, these in shared]
 
     def _warning(self, pipeline: str, warnings: tuple[str, ...]) -> str | None:
         """What is warned of, and how long the loop will need to get to this item, in coarse steps."""
@@ -250,10 +272,6 @@ class Drafting:
             image = (*statuses, retries)
             self._heads[same] = image_text(image)[:-1] if storable(image) else None
         return self._heads[same]
-
-
-def _signature(error: str) -> str | None:
-    return signature_of(error) if error else None
 
 
 def _of_one_kind(values: Sequence[object], kind: type) -> bool:

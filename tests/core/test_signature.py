@@ -204,6 +204,24 @@ def test_learned_templates_are_exact(texts: list[str]) -> None:
 
 
 @settings(max_examples=400, deadline=None)
+@given(families(), st.lists(st.one_of(st.none(), st.text(max_size=12)), max_size=4))
+def test_many_at_once_have_the_signatures_each_has_alone(texts: list[str], others: list[str | None]) -> None:
+    fast = _Signatures()
+    asked = [*texts, *texts, *others, *texts, *(f" {text} " for text in texts), *(f"{text}\nb" for text in texts)]
+    expected = [_digest(_normalise_plain(text)) if text else None for text in asked]
+    assert fast.of_all(asked) == expected
+    assert fast.of_all(reversed(asked)) == expected[::-1]
+
+
+@pytest.mark.parametrize("around", ["{}", "{}\nsecond line", " {}", "{} ", "{}" + " x" * 3000])
+def test_a_text_is_taken_whole_only_if_it_is_its_own_subject(around: str) -> None:
+    fast = _Signatures()
+    asked = [around.format(f"user '{n}' timed out after {n} s") for n in range(1000, 1010)]
+    asked += [f"user '{n}\n{n}' timed out after {n} s" for n in range(10)] + ["x" * n for n in (4096, 4097)]
+    assert fast.of_all(asked) == [_digest(_normalise_plain(text)) for text in asked]
+
+
+@settings(max_examples=400, deadline=None)
 @given(families())
 def test_a_template_learned_from_any_text_is_exact_for_all_others(texts: list[str]) -> None:
     subjects = [module._subject(text) for text in texts]
