@@ -20,8 +20,9 @@ from console.sql.database import Database, RowRefused, TransactionRefused, Write
 from console.sql.statement import inserts, is_unicode
 
 _KEYS_PER_READ = 500
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}").fullmatch
+INTEGER = "0|-?[1-9][0-9]{0,17}"
 """As the database writes them; no more digits than its integers surely hold."""
+_is_integer = re.compile(INTEGER).fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Target:
 
     def _value(self, value: str) -> Any:
         if self.integer_key:
-            return int(value) if _INTEGER(value) else None
+            return int(value) if _is_integer(value) else None
         return value if value.isascii() or is_unicode(value) else None
 
     def by_value(self, keys: Sequence[ItemKey]) -> dict[Any, ItemKey]:

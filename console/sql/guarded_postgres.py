@@ -12,14 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from console.core.backend import CHANGED, Change, Image, Outcome, OutcomeKind
+from console.core.changes import Changes, SoleKeys
 from console.core.item import ItemKey
 from console.sql.database import RowRefused, Writer
-from console.sql.guarded import Target, conflict
+from console.sql.guarded import INTEGER, Target, conflict
 from console.sql.postgres import PostgresDatabase
 from console.sql.values import plain
 
 LOCKED = Outcome(OutcomeKind.CONFLICTED, "locked by someone else's transaction")
-_PLACE = re.compile(r"\(\d+,\d+\)")
+_PLACE = re.compile(r"\(\d+,\d+\)").search
+_PLACED_LINES = re.compile(r"^[^(\n]*(\(\d+,\d+\))$", re.MULTILINE).findall
 
 
 def array_text(values: Sequence[Any]) -> str:
@@ -43,6 +45,52 @@ def _element(value: Any) -> str:
     return f'"{text}"'
 
 
+class _Chunk:
+    """Changes as they are handed to the server: what differs from row to row as arrays, what all share as one value."""
+
+    def __init__(self, changes: Changes, target: Target) -> None:
+        self.changes = changes
+        self.count = len(changes)
+        self._arrays: dict[str, Sequence[Any]] = {"place": _places(changes.units), "key": _keys(changes, target)}
+        self._shared: dict[str, Any] = {}
+        for side, images in (("b", changes.befores), ("a", changes.afters)):
+            # What follows the image's columns in an image is the plugin's own note, not the row's.
+            for n, values in enumerate(list(zip(*images, strict=True))[: len(target.image)]):
+                if values.count(values[0]) == self.count:
+                    self._shared[f"{side}{n}"] = values[0]
+                else:
+                    self._arrays[f"{side}{n}"] = values
+        self.shared = frozenset(self._shared)
+
+    def given(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """The parameters of a statement on these of the changes."""
+        whole = len(numbers) == self.count
+        arrays = {
+            name: array_text(values if whole else [values[n] for n in numbers])
+            for name, values in self._arrays.items()
+        }
+        return {**self._shared, **arrays}
+
+
+def _places(units: Sequence[str]) -> Sequence[str | None]:
+    text = "\n".join(units)
+    found: list[str] = _PLACED_LINES(text)
+    if len(found) == len(units) == text.count("\n") + 1:
+        return found
+    return [place[0] if (place := _PLACE(unit)) else None for unit in units]
+
+
+def _keys(changes: Changes, target: Target) -> Sequence[Any]:
+    """Integers stay the text they are written as, where that is all there is to look at."""
+    if target.integer_key and isinstance(changes.keys, SoleKeys):
+        rest = "/[^/%\n]*" * (target.key_parts - 1)
+        text = "\n".join(changes.keys.texts)
+        found = re.findall(f"^{re.escape(changes.keys.backend)}/({INTEGER}){rest}$", text, re.MULTILINE)
+        if len(found) == len(changes) == text.count("\n") + 1:
+            return found
+    return target.keys_of(changes)
+
+
 class PostgresGuard:
     """Compare-and-set on a table whose rows are write units of their own."""
 
@@ -55,53 +103,39 @@ class PostgresGuard:
         """Every change or its conflict, in one transaction."""
         if not changes:
             return []
+        chunk = _Chunk(Changes.of(changes), self._target)
         outcomes: dict[int, Outcome] = {}
         with self._database.writing() as writer:
-            self._part(writer, changes, 0, len(changes), outcomes)
-            if left := [n for n in range(len(changes)) if n not in outcomes]:
-                self._explain(writer, changes, left, outcomes)
-        return [outcomes[n] for n in range(len(changes))]
+            self._part(writer, chunk, 0, chunk.count, outcomes)
+            if left := [n for n in range(chunk.count) if n not in outcomes]:
+                self._explain(writer, chunk.changes, left, outcomes)
+        return [outcomes[n] for n in range(chunk.count)]
 
-    def _part(
-        self, writer: Writer, changes: Sequence[Change], first: int, end: int, outcomes: dict[int, Outcome]
-    ) -> None:
+    def _part(self, writer: Writer, chunk: _Chunk, first: int, end: int, outcomes: dict[int, Outcome]) -> None:
         """Set a part of the chunk; where a row refuses, halve until it stands alone, and go on without it."""
         try:
             with writer.savepoint():
-                done = self._set(writer, changes, range(first, end), by_place=True)
+                done = self._set(writer, chunk, range(first, end), by_place=True)
                 if len(done) < end - first:
                     left = sorted(set(range(first, end)) - set(done))
-                    done += self._set(writer, changes, left, by_place=False)
+                    done += self._set(writer, chunk, left, by_place=False)
         except RowRefused as refused:
             if end - first == 1:
                 outcomes[first] = Outcome(OutcomeKind.FAILED, str(refused))
                 return
             middle = (first + end) // 2
-            self._part(writer, changes, first, middle, outcomes)
-            self._part(writer, changes, middle, end, outcomes)
+            self._part(writer, chunk, first, middle, outcomes)
+            self._part(writer, chunk, middle, end, outcomes)
         else:
             outcomes.update(dict.fromkeys(done, CHANGED))
 
-    def _set(self, writer: Writer, changes: Sequence[Change], numbers: Sequence[int], *, by_place: bool) -> list[int]:
-        """Which of these were taken and set. What is the same in all of them goes as one value, not as an array."""
-        some = [changes[n] for n in numbers]
-        key_of, find = self._target.key_of, _PLACE.search
-        given: dict[str, Any] = {
-            "n": array_text(numbers),
-            "place": array_text([found[0] if (found := find(change.unit)) else None for change in some]),
-            "key": array_text([key_of(change.keys[0]) for change in some]),
-        }
-        same = set()
-        befores, afters = (list(zip(*(change[side] for change in some), strict=True)) for side in (2, 3))
-        for side, columns in (("b", befores), ("a", afters)):
-            for n, values in enumerate(columns[: len(self._target.image)]):
-                if values.count(values[0]) == len(values):
-                    same.add(f"{side}{n}")
-                given[f"{side}{n}"] = values[0] if f"{side}{n}" in same else array_text(values)
-        return [n for (n,) in writer.execute(self._sql.update(by_place, frozenset(same)), given)]
+    def _set(self, writer: Writer, chunk: _Chunk, numbers: Sequence[int], *, by_place: bool) -> list[int]:
+        """Which of these were taken and set."""
+        done = writer.execute(self._sql.update(by_place, chunk.shared), chunk.given(numbers))
+        return [numbers[n - 1] for (n,) in done]
 
     def _explain(
-        self, writer: Writer, changes: Sequence[Change], left: list[int], outcomes: dict[int, Outcome]
+        self, writer: Writer, changes: Changes, left: list[int], outcomes: dict[int, Outcome]
     ) -> None:
         keys = [self._target.key_of(changes[n].keys[0]) for n in left]
         now = {row[0]: tuple(map(plain, row[1:])) for row in writer.execute(self._sql.images, {"key": keys})}
@@ -144,7 +178,7 @@ class _Statements:
         return self._updates[by_place, same]
 
     def _update(self, by_place: bool, same: frozenset[str]) -> str:
-        arrays = {"n": "int", "place": "tid", "key": self._key_type}
+        arrays = {"place": "tid", "key": self._key_type}
         values: dict[str, str] = {}
         for side, place in (("b", "c"), ("a", "taken")):
             for n, kind in enumerate(self._kinds):
@@ -160,7 +194,7 @@ class _Statements:
         found = f"t.{self._key} = c.key"
         return (
             f"WITH taken AS MATERIALIZED (SELECT c.n, t.ctid AS place{kept}"
-            f" FROM unnest({unnested}) AS c({', '.join(arrays)}) JOIN {self._table} t"
+            f" FROM unnest({unnested}) WITH ORDINALITY AS c({', '.join(arrays)}, n) JOIN {self._table} t"
             f" ON {f't.ctid = c.place AND {found}' if by_place else found}"
             f" WHERE {guard} FOR UPDATE OF t SKIP LOCKED)"
             f" UPDATE {self._table} AS t SET {sets} FROM taken WHERE t.ctid = taken.place RETURNING taken.n"

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field
 
 from console.core.backend import Authority, Change, Draft, Finding, Image, Order, Outcome
+from console.core.changes import Changes
 from console.core.faults import NoSuchItem
 from console.core.item import Attempt, Detail, ItemKey
 from console.core.policy import FixedDelays, PolicyOverride, RetryPolicy, schedule_ahead
@@ -171,6 +172,9 @@ class PostgresAnalyses(SqlBackend):
 
     def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:  # noqa: ARG002  the loop decides when
         return self.known.requeue.after(change, order)
+
+    def afters(self, changes: Changes, order: Order, at: datetime, dues: Sequence[datetime]) -> Sequence[Image]:  # noqa: ARG002
+        return self.known.requeue.afters(changes, order)
 
     def swap(self, changes: Sequence[Change], order: Order, authority: Authority) -> Sequence[Outcome]:  # noqa: ARG002
         return self.known.guard.swap(changes)

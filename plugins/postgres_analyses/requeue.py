@@ -23,6 +23,7 @@ from console.core.backend import (
     UndoKind,
     image_text,
 )
+from console.core.changes import Changes
 from console.core.item import Condition, ItemKey
 from console.core.policy import RetryPolicy
 from console.core.signature import signature_of, signatures_of
@@ -132,6 +133,17 @@ class Requeue:
         after = ["pending" if p in asked else s for p, s in zip(self._pipelines, statuses, strict=True)]
         fresh = order.budget is Budget.FRESH or bool(asked)
         return (*after, 0 if fresh else retries, None, forced)
+
+
+    def afters(self, changes: Changes, order: Order) -> Sequence[Image]:
+        """`after` of each, column by column where none is set pending by force."""
+        if not changes:
+            return []
+        *statuses, retries, _, forced = zip(*changes.befores, strict=True)
+        if any(forced):
+            return [self.after(change, order) for change in changes]
+        left = repeat(0, len(changes)) if order.budget is Budget.FRESH else retries
+        return list(zip(*statuses, left, repeat(None, len(changes)), forced, strict=True))
 
 
 class Drafting:

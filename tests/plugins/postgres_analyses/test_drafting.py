@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.core.backend import Budget, Draft, Order
+from console.core.changes import Changes, SoleKeys
 from console.sql.times import Naive
 from plugins.postgres_analyses.backend import POLICY
 from plugins.postgres_analyses.requeue import Drafting, Requeue
@@ -64,3 +65,12 @@ def test_one_that_is_not_is_left_to_be_looked_at(values: list[dict[str, Any]], u
     order = Order(budget=Budget.FRESH)
     assert Drafting(requeue(), order, NOW).alike(batch) is None
     assert len(one_by_one(requeue(), [batch], order)) == len(batch)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["failed", None]), st.sampled_from([0, 3, None]), st.sampled_from(["", "", PIPELINES[0], ",".join(PIPELINES)])), max_size=4), st.sampled_from(Budget))
+def test_after_images_of_many(given: list[tuple[Any, Any, str]], budget: Budget) -> None:
+    order, count = Order(budget=budget), len(given)
+    befores = [("failed", other, retries, "2026-11-10T00:00:00", forced) for other, retries, forced in given]
+    texts = [f"analyses/{n}/{PIPELINES[n % 2]}" for n in range(count)]
+    changes = Changes([""] * count, SoleKeys("analyses", texts), befores, [()] * count)
+    assert list(requeue().afters(changes, order)) == [requeue().after(change, order) for change in changes]
