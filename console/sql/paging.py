@@ -116,7 +116,8 @@ class PageBuilder:
         ties = segment.roles.tie
         same = sa.and_(*(tie == found.c[f"tie{n}"] for n, tie in enumerate(ties)))
         columns = [column.label(f"c{n}") for n, column in enumerate(segment.roles.row)]
-        return sa.select(*columns, *found.c).select_from(found.outerjoin(segment.source, same)).order_by(*self._order(found))
+        kept = sa.select(*columns, *found.c).select_from(found.outerjoin(segment.source, same))
+        return kept.order_by(*self._order(found))
 
     def _united(self, arms: list[Arm]) -> Any:
         selects = [select for segment, where in arms for select in self._halves(segment, where)]
