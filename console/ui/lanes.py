@@ -3,8 +3,8 @@
 The threads are daemons. A thread of asyncio's own pool is waited for at exit, and a backend that hangs would
 then keep the console from quitting. Nothing is written through a lane, so nothing is lost with one.
 
-They are kept, and the one that rested last works next: each has a heap of its own from the allocator, with holes
-in it, so that few of them must do what few can.
+They are kept, and the one that rested last works next: a console reads several times a second, for days, and as many
+threads would be begun and ended.
 """
 
 from __future__ import annotations
