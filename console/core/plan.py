@@ -24,6 +24,9 @@ class Marked:
 
     keys: tuple[ItemKey, ...]
 
+    def concerns(self, backend: str) -> bool:
+        return any(key.backend == backend for key in self.keys)
+
     def __str__(self) -> str:
         return f"{len(self.keys)} marked items" if len(self.keys) != 1 else str(self.keys[0])
 
@@ -37,6 +40,9 @@ class Matching:
     limit: int | None = None
     everything: bool = False
     """The operator said that nothing narrowing this is meant."""
+
+    def concerns(self, backend: str) -> bool:
+        return self.filter.for_backend(backend) is not None
 
     def __str__(self) -> str:
         text = str(self.filter) or "everything that needs eyes"

@@ -175,12 +175,10 @@ class Proposer:
             raise NotNarrowed(fix="Narrow it with a filter, or say --all if everything that needs eyes is meant.")
 
     def _meant(self, selection: Selection) -> list[Backend]:
-        if isinstance(selection, Matching):
-            return [b for b in self._backends.values() if selection.filter.for_backend(b.name) is not None]
-        named = {key.backend for key in selection.keys}
+        named = {key.backend for key in selection.keys} if isinstance(selection, Marked) else set()
         if unknown := sorted(named - self._backends.keys()):
             raise Unreachable("it is not configured, or did not open", where=unknown[0])
-        return [b for b in self._backends.values() if b.name in named]
+        return [b for b in self._backends.values() if selection.concerns(b.name)]
 
     def _share(self, proposal: Proposal, backend: Backend, selection: Selection, order: Order) -> Share | None:
         first, selected = proposal.changes, proposal.selected

@@ -33,6 +33,7 @@ from console.ui.messages import HealthChanged, RunChanged
 from console.ui.opening import Ahead, Lay, Opening
 from console.ui.screens.overview import OverviewScreen
 from console.ui.screens.place import Place
+from console.ui.words import here
 
 if TYPE_CHECKING:
     from console.core.override import Override
@@ -124,7 +125,7 @@ class Console(Opening):
             self.screen.post_message(HealthChanged(name))
 
     def say(self, text: str, severity: Literal["information", "warning", "error"] = "information") -> None:
-        self.notify(safe.line(text, 400), severity=severity, markup=False)
+        self.notify(safe.line(here(text), 400), severity=severity, markup=False)
 
     def copy(self, text: str, what: str) -> None:
         """To the clipboard of the terminal, as it was stored; what cannot be encoded is replaced."""

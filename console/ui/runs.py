@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from console.core.desk import Desk
 from console.core.faults import Fault
+from console.ui.words import here
 
 if TYPE_CHECKING:
     from console.core.operations import Operations, Watcher
@@ -112,4 +113,4 @@ class Runs:
 
 
 def fault_text(error: Exception) -> str:
-    return str(error) if isinstance(error, Fault) else f"a fault in Retriage itself: {type(error).__name__}"
+    return here(str(error)) if isinstance(error, Fault) else f"a fault in Retriage itself: {type(error).__name__}"

@@ -105,6 +105,7 @@ def requeue_one(terminal: Terminal) -> None:
     terminal.press("r")
     terminal.until("would change")
     terminal.press("\x1b[Z" * 2 + "[@click=app.exit]reason[/] \u202e\u200b[/x]")
+    terminal.until("reason[/] [/x]")
     terminal.read()
     terminal.press("\t\t\t\r")
     terminal.until("finished")

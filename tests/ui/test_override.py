@@ -7,22 +7,30 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Button
 
-from console.core.backend import Order
+from console.core.backend import Flag, Order
 from console.core.override import OverrideState
 from console.core.plan import Confirmation, Matching
+from console.core.policy import PolicyOverride
 from console.core.query import Filter
 from console.core.release import Now
 from console.ui.screens.failures import FailuresScreen
 from console.ui.screens.override import OverrideScreen
-from console.ui.screens.plan import PlanScreen
+from console.ui.screens.plan import PlanScreen, Toggle
 from console.ui.screens.run import RunScreen
 from console.ui.screens.trail import TrailScreen
+from plugins.partition_store import PartitionStore
+from plugins.partition_store.backend import Options as PartitionOptions
+from plugins.partition_store.schema import STATE_DDL
+from plugins.partition_store.sink import METADATA, PAYLOAD, Partition
 from tests.ui.driving import NARROW, console, failures, filtered, items, opened, screen_text, until
 from tests.ui.world import NOON, small_world, with_trail
 
@@ -159,6 +167,53 @@ async def test_budget_and_release_make_another_plan(tmp_path: Path) -> None:
         screen.query_one("#release").value = "someday"  # type: ignore[attr-defined]
         await until(pilot, lambda: "is not a release" in screen_text(pilot))
         assert screen.query_one("#confirm", Button).disabled
+
+
+def partitions(folder: Path) -> PartitionStore:
+    """One partition that has just failed, watched by our own validator."""
+    partition = Partition("ads", "acme", "clicks", "2026-11-14")
+    run = folder.joinpath("raw", *partition.segments, "run_id=2026-11-15T01:00:00.000Z")
+    run.mkdir(parents=True)
+    (run / PAYLOAD).write_text('{"n": 1}\n')
+    (run / METADATA).write_text('{"record_count": 1}')
+    with sqlite3.connect(folder / "state.db") as db:
+        db.executescript(STATE_DDL)
+        db.execute(
+            "INSERT INTO partition_state (source, customer_id, query_name, logical_date, status, attempt_count, updated_at,"
+            " error_message) VALUES (?, ?, ?, ?, 'failed', 1, ?, 'BAD: it broke')",
+            (*partition, NOON.isoformat()),
+        )
+    options = PartitionOptions(url=f"sqlite:///{folder / 'state.db'}", raw_sink=str(folder / "raw"), validator=True)
+    return PartitionStore.open("parts", options, PolicyOverride(), read_only=False, deadline=timedelta(seconds=5))
+
+
+@pytest.mark.parametrize(
+    ("where", "offered"),
+    [("analysis-queue", {"fresh", "allow_unrecoverable"}), ("parts", {"clear_terminal", "back_off"})],
+)
+async def test_what_can_be_chosen_is_what_the_backends_concerned_offer(
+    tmp_path: Path, where: str, offered: set[str]
+) -> None:
+    laid = small_world(tmp_path, 60)
+    laid = replace(laid, entries=(*laid.entries, partitions(tmp_path)))
+    async with opened(with_trail(laid, tmp_path)) as pilot:
+        await failures(pilot)
+        await filtered(pilot, f"backend:{where}")
+        await until(pilot, lambda: (item := items(pilot).item) is not None and item.key.backend == where)
+        await pilot.press("r")
+        screen = await planned(pilot)
+        assert {box.id for box in screen.query(Toggle)} == offered
+        assert "--" not in screen_text(pilot)
+
+
+async def test_a_plan_can_wait_for_the_backoff(tmp_path: Path) -> None:
+    laid = small_world(tmp_path, 20)
+    async with opened(with_trail(replace(laid, entries=(partitions(tmp_path),)), tmp_path)) as pilot:
+        await failures(pilot)
+        await pilot.press("r")
+        screen = await planned(pilot)
+        screen.query_one("#back_off", Toggle).toggle()
+        await until(pilot, lambda: screen.plan is not None and Flag.BACK_OFF in screen.plan.order.flags)
 
 
 async def test_a_group_is_planned_whole(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -17,32 +16,26 @@ from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Button, Checkbox, Input, Label, Static
 
-from console.core.backend import Abilities, Budget, Flag, Order, Requeues, UndoKind
+from console.core.backend import Abilities, Budget, Flag, Order, Requeues
 from console.core.faults import Fault
-from console.core.item import Condition
 from console.core.operations import Operations
 from console.core.plan import Confirmation, Plan, Selection
-from console.core.release import Canary, Now, Over, Rate, Release, parse_release
-from console.core.text import CONDITION_WORDS, countdown
-from console.ui import cells, safe
+from console.core.release import Release, parse_release
+from console.ui import safe
 from console.ui.cells import Cell, thousands
 from console.ui.lanes import Raised, off_loop
 from console.ui.messages import PlanReady
+from console.ui.preview import UNDO, budget_words, condition, counted, image, release_words
 from console.ui.reports import Reports
 from console.ui.widgets.filter_bar import QueryInput
 from console.ui.widgets.text_pane import Line, TextPane
+from console.ui.words import SWITCHES, here
 
 if TYPE_CHECKING:
     from console.ui.app import Console
 
 _DEBOUNCE = 0.4
 _ITEMS_SHOWN = 200
-_LONGEST_LIST = 8
-_UNDO = {
-    UndoKind.EXACT: "can be undone exactly while nobody has claimed it",
-    UndoKind.COMPENSATING: "can be undone by a compensating change",
-    UndoKind.NONE: "cannot be undone",
-}
 
 
 class Toggle(Checkbox):
@@ -103,10 +96,7 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
                     yield QueryInput("now", id="release", placeholder="now · over 30m · 10/s · canary 20")
                     yield Label("now · over 30m · 10/s · canary 20", classes="hint")
                 with Horizontal(classes="row"):
-                    yield Toggle("fresh budget", id="fresh", compact=True)
-                    yield Toggle("clear terminal", id="clear_terminal", compact=True)
-                    yield Toggle("unrecoverable", id="allow_unrecoverable", compact=True)
-                    yield Toggle("wake task", id="wake_task", compact=True)
+                    yield from self._switches()
             with Horizontal(classes="row"):
                 yield Label("reason", classes="name")
                 hint = "required: why this is done, for whoever reads the trail"
@@ -120,6 +110,16 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
             with Horizontal(classes="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)
                 yield Button("Requeue", id="confirm", variant="warning", compact=True, disabled=True)
+
+    def _switches(self) -> Iterator[Toggle]:
+        """What can be chosen with one of the backends that are concerned."""
+        selection, desk = self._selection, self.console_app.desk
+        meant = [b for b in desk.backends if isinstance(b, Requeues) and selection and selection.concerns(b.name)]
+        if any(Budget.FRESH in backend.abilities.budgets for backend in meant):
+            yield Toggle("fresh budget", id="fresh", compact=True)
+        for flag, name in SWITCHES.items():
+            if any(flag in backend.abilities.flags for backend in meant):
+                yield Toggle(name, id=flag, compact=True)
 
     def _heading(self) -> Content:
         if self._undo_of is not None:
@@ -162,7 +162,7 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         try:
             wanted = self._order() if self._undo_of is None else None
         except Fault as fault:
-            self.problem = str(fault)
+            self.problem = here(str(fault))
             return
         self._wanted = wanted
         self.problem = ""
@@ -194,7 +194,7 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         self._items = list(message.items)
         self.plan = message.plan
         if message.fault is not None:
-            self._preview([[Cell("✗ ", "error"), Cell(safe.line(str(message.fault), 600), "error")]])
+            self._preview([[Cell("✗ ", "error"), Cell(safe.line(here(str(message.fault)), 600), "error")]])
 
     def _forget(self) -> None:
         if self.plan is not None:
@@ -253,15 +253,15 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
                 *told[:1],
             ]
             yield from ([Cell(" " * 12), cell] for cell in told[1:])
-        yield from _counted("⚠ to know", plan.warnings, "warning")
-        yield from _counted("blocked, and untouched", plan.blocked, "error")
+        yield from counted("⚠ to know", _told_here(plan.warnings), "warning")
+        yield from counted("blocked, and untouched", _told_here(plan.blocked), "error")
         if self._undo_of is None:
-            yield from _counted("by condition", {_condition(name): n for name, n in plan.by_condition.items()}, "plain")
-            yield from _counted("by cause", self._causes(plan.by_signature), "plain")
+            yield from counted("by condition", {condition(name): n for name, n in plan.by_condition.items()}, "plain")
+            yield from counted("by cause", self._causes(plan.by_signature), "plain")
         yield []
         if self._undo_of is None:
-            yield [Cell("release  ", "muted"), Cell(_release_words(plan))]
-            yield [Cell("budget   ", "muted"), Cell(_budget_words(plan.order.budget))]
+            yield [Cell("release  ", "muted"), Cell(release_words(plan))]
+            yield [Cell("budget   ", "muted"), Cell(budget_words(plan.order.budget))]
         yield [
             Cell("plan     ", "muted"),
             Cell(f"{plan.id}  {plan.hash[:16]}…  good until {plan.expires_at:%H:%M:%S}Z", "muted"),
@@ -284,7 +284,7 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         abilities: Abilities | None = backend.abilities if isinstance(backend, Requeues) else None
         if abilities is None:
             return
-        yield Cell(_UNDO[abilities.undo], "muted")
+        yield Cell(UNDO[abilities.undo], "muted")
         if abilities.guard_is_weak:
             yield Cell("weak guard: a change and back would not be noticed", "warning")
 
@@ -362,57 +362,10 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
             self.dismiss((self.plan, confirmation))
 
 
+def _told_here(counts: Mapping[str, int]) -> dict[str, int]:
+    return {here(text): count for text, count in counts.items()}
+
+
 def _first_items(operations: Operations, plan: Plan) -> list[str]:
     batches = operations.book.rows(plan.id, 0, min(plan.changes, _ITEMS_SHOWN) - 1)
-    return [f"{row.key}  was {_image(row.before)}" for batch in batches for row in batch]
-
-
-def _image(before: str) -> str:
-    """The before-image in words: what the guard compares."""
-    try:
-        found = json.loads(before)
-    except ValueError:
-        return before
-    if isinstance(found, dict):
-        return " · ".join(f"{name} {value}" for name, value in found.items())
-    return " · ".join(map(str, found)) if isinstance(found, list) else str(found)
-
-
-def _counted(title: str, counts: Mapping[str, int], tone: str) -> Iterator[Line]:
-    if not counts:
-        return
-    yield []
-    yield [Cell(title, "muted")]
-    ranked = sorted(counts.items(), key=lambda pair: -pair[1])
-    for text, count in ranked[:_LONGEST_LIST]:
-        yield [Cell(f"  {safe.fit(thousands(count), 8, right=True)}  "), Cell(safe.line(text, 300), tone)]
-    if len(ranked) > _LONGEST_LIST:
-        rest = sum(count for _, count in ranked[_LONGEST_LIST:])
-        yield [
-            Cell(f"  {safe.fit(thousands(rest), 8, right=True)}  "),
-            Cell(f"{len(ranked) - _LONGEST_LIST} others", "muted"),
-        ]
-
-
-def _condition(name: str) -> str:
-    return cells.condition(Condition(name)).text if name in CONDITION_WORDS else name
-
-
-def _release_words(plan: Plan) -> str:
-    match plan.release:
-        case Now():
-            return "all at once, now"
-        case Over(window=window):
-            each = window / max(plan.changes, 1)
-            return f"spread over {countdown(window)}, one every {max(each.total_seconds(), 0.001):.3g} s"
-        case Rate(per_second=rate):
-            return f"{rate:g} per second, the last one {plan.changes / rate:.0f} s later"
-        case Canary() as canary:
-            steps = max((len(canary.steps(share.changes)) for share in plan.shares), default=0)
-            return f"{canary.size} per backend first; the rest in {max(steps - 1, 0)} growing steps once those succeed"
-
-
-def _budget_words(budget: Budget) -> str:
-    if budget is Budget.FRESH:
-        return "fresh: attempts start again at 0"
-    return "keep: attempts stay as they are; an item with none left gets one more try"
+    return [f"{row.key}  was {image(row.before)}" for batch in batches for row in batch]
