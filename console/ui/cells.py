@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,8 +28,7 @@ class Cell(NamedTuple):
     """Where the terminal leads from here; an address made harmless already."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A column of a list. When there is no room the one with the lowest rank goes first."""
 
     title: str

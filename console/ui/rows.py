@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from console.core.faults import Fault
 from console.core.item import Item, ItemKey
@@ -10,16 +10,14 @@ from console.ui import safe
 from console.ui.cells import Cell
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(NamedTuple):
     """Where a backend has not answered, or will not."""
 
     backend: str
     fault: Fault | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Departed:
+class Departed(NamedTuple):
     """The item under the cursor, kept in its place although the list no longer has it there."""
 
     item: Item

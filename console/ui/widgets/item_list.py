@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.geometry import Region
 from textual.message import Message
@@ -31,8 +30,7 @@ _RENDER = tuple(render for _, render in ITEM_COLUMNS)
 _TICKING = tuple(index for index, column in enumerate(_COLUMNS) if column.ticks)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """What is listed."""
 
     filter: Filter
