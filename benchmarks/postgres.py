@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import psycopg
 import sqlalchemy as sa
 
-from benchmarks.measure import Result, compare, from_pairs, timed
+from benchmarks.measure import Result, Work, compare, from_pairs, timed
 from console.core.backend import Budget, Order, PageRequest
 from console.core.limits import Limits
 from console.core.operations import Operations
@@ -135,23 +135,31 @@ def _bulk(databases: list[tuple[str, str]], items: int) -> Iterator[Result]:
 
 
 def _turn(ours: str, raw: str) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Proposing and carrying out, each ours and raw."""
+    """Proposing and carrying out, each ours and raw: both connected, and with nothing left to write of what came
+    before, so that neither pays for the other or for the copying of the databases."""
     with TemporaryDirectory() as folder, psycopg.connect(raw, autocommit=True) as connection:
         backend = _backend(ours)
+        backend.items([], NOW)
         trail = f"sqlite:///{Path(folder) / 'trail.db'}"
         book = open_book(trail, read_only=False, anchor=None, clock=SystemClock())
         limits = Limits(max_items=10**8)
         operations = Operations({"analyses": backend}, book, SystemClock(), limits=limits, owner=owner_token())
         plans: list[Plan] = []
         order = Order(budget=Budget.FRESH)
-        raw_proposed = timed(lambda: _propose_raw(connection))
-        proposed = timed(lambda: plans.append(operations.propose(Matching(TERMINAL), order, Now())))
-        raw_carried = timed(lambda: _carry_out_raw(connection))
+        settled = partial(_settled, connection)
+        raw_proposed = settled(lambda: _propose_raw(connection))
+        proposed = settled(lambda: plans.append(operations.propose(Matching(TERMINAL), order, Now())))
+        raw_carried = settled(lambda: _carry_out_raw(connection))
         yes = Confirmation(Who(0, "bench"), Whence("host", "", "", 0, ""), "benchmark", plans[0].changes)
-        carried = timed(lambda: operations.carry_out(plans[0].id, yes))
+        carried = settled(lambda: operations.carry_out(plans[0].id, yes))
         backend.close()
         book.close()
     return (proposed, raw_proposed), (carried, raw_carried)
+
+
+def _settled(connection: psycopg.Connection, work: Work) -> float:
+    connection.execute("CHECKPOINT")
+    return timed(work)
 
 
 def _propose_raw(connection: psycopg.Connection) -> None:
