@@ -186,7 +186,8 @@ class _Statements:
                 values[name] = f"%({name})s::{kind}" if name in same else f"{place}.{name}"
                 if name not in same:
                     arrays[name] = kind
-        unnested = ", ".join(f"%({name})s::{kind}[]" for name, kind in arrays.items())
+        # From a query of its own, so that the planner does not see how many there are and read the whole table instead.
+        unnested = ", ".join(f"(SELECT %({name})s::{kind}[])" for name, kind in arrays.items())
         numbered = list(enumerate(self._columns))
         guard = " AND ".join(f"t.{column} IS NOT DISTINCT FROM {values[f'b{n}']}" for n, column in numbered)
         sets = ", ".join(f"{column} = {values[f'a{n}']}" for n, column in numbered)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import psycopg
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from console.core.backend import Change
 from console.core.changes import Changes, SoleKeys
 from console.core.item import ItemKey
 from console.sql.guarded import Target
-from console.sql.guarded_postgres import _PLACE, _keys, _places
+from console.sql.guarded_postgres import _PLACE, _Chunk, _keys, _places, _Statements
+from console.sql.postgres import PostgresDatabase
+from tests.plugins.postgres_analyses.server import database
 
 IDS = st.one_of(
     st.integers(-(10**19), 10**19).map(str),
@@ -34,3 +39,20 @@ def test_keys(parts: list[tuple[str, str]], width: int) -> None:
 @given(st.lists(UNITS, min_size=1, max_size=6))
 def test_places(units: list[str]) -> None:
     assert list(_places(units)) == [found[0] if (found := _PLACE(unit)) else None for unit in units]
+
+
+FILLED = "CREATE TABLE t (id int PRIMARY KEY, a text); INSERT INTO t SELECT n, 'x' FROM generate_series(1, 20000) n"
+
+
+@pytest.mark.parametrize("by_place", [True, False])
+def test_a_large_chunk_of_a_small_table_reads_its_own_rows_only(by_place: bool) -> None:
+    """Told how many there are, the planner would read the whole table for every chunk."""
+    target = Target("t", "id", ("a",), integer_key=True)
+    changes = [Change(f"{n}@({n // 200},{n % 200})", (ItemKey("q", (str(n),)),), (f"x{n}",), (f"y{n}",)) for n in range(4000)]
+    with database(FILLED) as url, psycopg.connect(url, autocommit=True) as own:
+        own.execute("VACUUM ANALYZE t")
+        chunk, attached = _Chunk(Changes.of(changes), target), PostgresDatabase(url)
+        sql = _Statements(attached, target).update(by_place, chunk.shared)
+        plan = own.execute(f"EXPLAIN {sql}".encode(), chunk.given(range(4000))).fetchall()
+        attached.close()
+    assert not [line for (line,) in plan if "Seq Scan" in line]
