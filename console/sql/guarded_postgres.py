@@ -8,7 +8,7 @@ their before-image, and sets what it took. What moved is taken in a second pass 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from console.core.backend import CHANGED, Change, Image, Outcome, OutcomeKind
@@ -19,6 +19,7 @@ from console.sql.guarded import INTEGER, Target, conflict
 from console.sql.postgres import PostgresDatabase
 from console.sql.values import plain
 
+_Work = Callable[[Writer, "_Chunk", Sequence[int]], dict[int, Outcome]]
 LOCKED = Outcome(OutcomeKind.CONFLICTED, "locked by someone else's transaction")
 _PLACE = re.compile(r"\(\d+,\d+\)").search
 _PLACED_LINES = re.compile(r"^[^(\n]*(\(\d+,\d+\))$", re.MULTILINE).findall
@@ -104,30 +105,36 @@ class PostgresGuard:
         if not changes:
             return []
         chunk = _Chunk(Changes.of(changes), self._target)
-        outcomes: dict[int, Outcome] = {}
+        try:
+            return self._swap(chunk, self._whole)
+        except RowRefused:
+            return self._swap(chunk, self._part)
+
+    def _swap(self, chunk: _Chunk, work: _Work) -> list[Outcome]:
         with self._database.writing() as writer:
-            self._part(writer, chunk, 0, chunk.count, outcomes)
+            outcomes = work(writer, chunk, range(chunk.count))
             if left := [n for n in range(chunk.count) if n not in outcomes]:
                 self._explain(writer, chunk.changes, left, outcomes)
         return [outcomes[n] for n in range(chunk.count)]
 
-    def _part(self, writer: Writer, chunk: _Chunk, first: int, end: int, outcomes: dict[int, Outcome]) -> None:
+    def _whole(self, writer: Writer, chunk: _Chunk, numbers: Sequence[int]) -> dict[int, Outcome]:
+        """Nearly always no row refuses, and no savepoint is needed; where one does, all is done again with them."""
+        done = self._set(writer, chunk, numbers, by_place=True)
+        if len(done) < len(numbers):
+            done += self._set(writer, chunk, sorted(set(numbers) - set(done)), by_place=False)
+        return dict.fromkeys(done, CHANGED)
+
+    def _part(self, writer: Writer, chunk: _Chunk, numbers: Sequence[int]) -> dict[int, Outcome]:
         """Set a part of the chunk; where a row refuses, halve until it stands alone, and go on without it."""
         try:
             with writer.savepoint():
-                done = self._set(writer, chunk, range(first, end), by_place=True)
-                if len(done) < end - first:
-                    left = sorted(set(range(first, end)) - set(done))
-                    done += self._set(writer, chunk, left, by_place=False)
+                return self._whole(writer, chunk, numbers)
         except RowRefused as refused:
-            if end - first == 1:
-                outcomes[first] = Outcome(OutcomeKind.FAILED, str(refused))
-                return
-            middle = (first + end) // 2
-            self._part(writer, chunk, first, middle, outcomes)
-            self._part(writer, chunk, middle, end, outcomes)
-        else:
-            outcomes.update(dict.fromkeys(done, CHANGED))
+            if len(numbers) == 1:
+                return {numbers[0]: Outcome(OutcomeKind.FAILED, str(refused))}
+            middle = len(numbers) // 2
+            first = self._part(writer, chunk, numbers[:middle])
+            return first | self._part(writer, chunk, numbers[middle:])
 
     def _set(self, writer: Writer, chunk: _Chunk, numbers: Sequence[int], *, by_place: bool) -> list[int]:
         """Which of these were taken and set."""
