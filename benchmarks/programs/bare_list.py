@@ -1,5 +1,5 @@
-"""The triage list alone, as the console begins: nothing that is imported is garbage, so none is collected meanwhile, and
-no package may listen in on a config."""
+"""The triage list alone, as the console begins: nothing that is imported is garbage, so none is collected meanwhile,
+and no package may listen in on a config."""
 
 from __future__ import annotations
 
