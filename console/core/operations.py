@@ -14,6 +14,7 @@ from console.core.backend import (
     Action,
     Authority,
     Backend,
+    Change,
     Draft,
     Order,
     OutcomeKind,
@@ -45,7 +46,7 @@ from console.core.plan import Confirmation, Plan, PlanHash, Selection, Share
 from console.core.ports import Book, Clock, Never, Stop
 from console.core.proposing import Proposal, Proposer, new_plan_id
 from console.core.release import Now, Release
-from console.core.settling import rows_of, settle, units_of
+from console.core.settling import foreseen, rows_of, settle, units_of
 
 Watcher = Callable[[Progress], None]
 
@@ -85,6 +86,10 @@ class Operations:
         book = None if self.read_only else self.book
         proposer = Proposer(self.backends, book, self._clock, self.limits.max_items, stop or Never())
         return proposer.propose(selection, order, release or Now())
+
+    def foreseen(self, plan: Plan, most: int) -> Iterator[tuple[str, Change]]:
+        """What would become of the first items of a plan, were it carried out now."""
+        return foreseen(self.book, plan, self._requeues, most)
 
     def undo(self, op_id: str, stop: Stop | None = None) -> Plan:
         """A plan that takes an override back, for the items still exactly as it left them."""

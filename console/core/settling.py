@@ -7,7 +7,7 @@ intent whose outcome was never recorded can be settled by re-reading, and an ove
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import reduce
 from itertools import accumulate, chain
@@ -86,6 +86,20 @@ def _undoing(plan: Plan, backend: Requeues, changes: Changes, at: datetime) -> C
     if backend.abilities.undo is UndoKind.EXACT:
         return changes
     return changes.to(afters_of(backend, changes, plan.order, at, [at] * len(changes)))
+
+
+def foreseen(
+    book: Book, plan: Plan, backend_of: Callable[[Share], Requeues], most: int
+) -> Iterator[tuple[str, Change]]:
+    """The first items of a plan as they are, and as they would be were it carried out now."""
+    for share in plan.shares:
+        if wanted := min(share.changes, most):
+            backend = backend_of(share)
+            at = backend.now()
+            for rows in book.rows(plan.id, share.first, share.first + wanted - 1):
+                units = units_of(plan, share, backend, rows, at)
+                yield from zip(rows.keys, units.per_row(units.changes), strict=True)
+            most -= wanted
 
 
 def rows_of(book: Book, intent: Intent) -> PlanRows:

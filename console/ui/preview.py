@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 
-from console.core.backend import Budget, UndoKind
+from console.core.backend import Budget, Change, UndoKind
 from console.core.item import Condition
 from console.core.plan import Plan
 from console.core.release import Canary, Now, Over, Rate
@@ -20,17 +19,18 @@ UNDO = {
     UndoKind.NONE: "cannot be undone",
 }
 _LONGEST_LIST = 8
+_LONGEST_VALUE = 60
 
 
-def image(before: str) -> str:
-    """The before-image in words: what the guard compares."""
-    try:
-        found = json.loads(before)
-    except ValueError:
-        return before
-    if isinstance(found, dict):
-        return " · ".join(f"{name} {value}" for name, value in found.items())
-    return " · ".join(map(str, found)) if isinstance(found, list) else str(found)
+def becoming(change: Change) -> str:
+    """What the guard compares, and what it would be set to."""
+    pairs = ((_value(was), _value(will)) for was, will in zip(change.before, change.after, strict=False))
+    return " · ".join(was if was == will else f"{was} → {will}" for was, will in pairs)
+
+
+def _value(value: object) -> str:
+    text = "–" if value is None else str(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
 def counted(title: str, counts: Mapping[str, int], tone: str) -> Iterator[Line]:

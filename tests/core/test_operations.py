@@ -29,7 +29,7 @@ from console.core.faults import (
 from console.core.limits import Limits
 from console.core.override import OverrideState, Progress
 from console.core.query import Sort, SortField
-from console.core.release import Over, Rate
+from console.core.release import Now, Over, Rate, Release
 from console.testing import Flag as StopFlag
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.schema import ASYNC_TASKS_DDL, TASKS_DDL
@@ -83,6 +83,21 @@ def test_fresh_sets_the_counter_to_zero(world: World) -> None:
     console = world.console()
     console.carry_out((plan := console.propose(marked(key), FRESH)).id, confirm(plan))
     assert (world.queue.row("a")["status"], world.queue.row("a")["attempts"]) == ("PENDING", 0)
+
+
+@pytest.mark.parametrize("release", [Now(), Over(timedelta(minutes=30))], ids=str)
+def test_what_is_foreseen_is_what_is_written(world: World, release: Release) -> None:
+    for n in range(5):
+        world.queue.put(f"a{n}", attempts=4 + n)
+    console = world.console()
+    plan = console.propose(matching("condition:terminal"), FRESH, release)
+    foreseen = dict(console.foreseen(plan, 3))
+    assert len(foreseen) == 3
+    assert all((change.before[0], change.after[:2]) == ("FAILED", ("PENDING", 0)) for change in foreseen.values())
+    console.carry_out(plan.id, confirm(plan))
+    for key, change in foreseen.items():
+        row = world.queue.row(key.rpartition("/")[2])
+        assert change.after == tuple(row[name] for name in ("status", "attempts", "next_run_at", "updated_at"))
 
 
 def test_pulled_forward_changes_the_due_time_and_nothing_else(world: World) -> None:

@@ -25,7 +25,7 @@ from console.ui import safe
 from console.ui.cells import Cell, thousands
 from console.ui.lanes import Raised, off_loop
 from console.ui.messages import PlanReady
-from console.ui.preview import UNDO, budget_words, condition, counted, image, release_words
+from console.ui.preview import UNDO, becoming, budget_words, condition, counted, release_words
 from console.ui.reports import Reports
 from console.ui.widgets.filter_bar import QueryInput
 from console.ui.widgets.text_pane import Line, TextPane
@@ -367,5 +367,4 @@ def _told_here(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _first_items(operations: Operations, plan: Plan) -> list[str]:
-    batches = operations.book.rows(plan.id, 0, min(plan.changes, _ITEMS_SHOWN) - 1)
-    return [f"{row.key}  was {image(row.before)}" for batch in batches for row in batch]
+    return [f"{key}  {becoming(change)}" for key, change in operations.foreseen(plan, _ITEMS_SHOWN)]
