@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -65,7 +65,8 @@ def stopped() -> Iterator[None]:
         yield
     finally:
         for one in frozen:
-            os.kill(one, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # one that had just ended, and whose parent goes on first
+                os.kill(one, signal.SIGCONT)
 
 
 def _read(backend: Backend) -> None:
