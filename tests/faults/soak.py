@@ -9,7 +9,6 @@ is the console itself, with a count of what its list was answered. The naive one
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pexpect
+import pyte
 
 from tests.faults import kill, processes, systems
 from tests.ui.terminal import Terminal
@@ -85,9 +85,6 @@ class Soaked:
         return self.growth <= GROWTH
 
 
-_SEQUENCE = re.compile(rb"\x1b\[[0-9;:?<>=]*\$?[a-zA-Z~]")
-
-
 _MODES = [way[0][0] for place, way in WAYS.items() if len(way) == 1 and place != "run"]
 
 
@@ -112,13 +109,22 @@ class Watched(Terminal):
         """Until the words have been painted since. What is still open below takes the key: then it is pressed again."""
         end = time.monotonic() + within
         while not self._pressed(keys, words):
-            said = _SEQUENCE.sub(b" ", self.sent)[-4000:].decode(errors="replace")
-            assert time.monotonic() < end, f"{keys!r} does not lead to {words!r}: {said}"
+            assert time.monotonic() < end, f"{keys!r} does not lead to {words!r}; what is there instead:\n{self._painted_anew()}"
             self.child.send(ESCAPE)
             self.watch(0.2)
             if keys in _MODES:  # it is there already, and paints nothing
                 self.child.send(_MODES[_MODES.index(keys) - 1])
                 self.watch(0.2)
+
+    def _painted_anew(self) -> str:
+        """All that is on the screen: what is not kept is asked for again, by another size."""
+        lines, columns = SIZE[0] - 1, SIZE[1] - 1
+        self.sent = b""
+        self.child.setwinsize(lines, columns)
+        self.watch(3)
+        screen = pyte.Screen(columns, lines)
+        pyte.ByteStream(screen).feed(self.sent)
+        return "\n".join(line.rstrip() for line in screen.display)
 
     def _pressed(self, keys: str, words: str) -> bool:
         self.sent = b""
@@ -275,7 +281,7 @@ def _requeue_one(terminal: Watched) -> None:
         terminal.watch(0.5)
     terminal.press_for("\r", "finished")
     terminal.close()
-    terminal.press_for("/" + "\x7f" * 20 + "\r", "queue")
+    terminal.press_for("/" + "\x7f" * 20 + "\r", "hat needs eyes;")
     terminal.watch(0.5)
 
 
