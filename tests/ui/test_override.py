@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import sqlite3
 import subprocess
@@ -127,6 +128,20 @@ async def test_many_items_need_the_number_typed(tmp_path: Path) -> None:
         fill(screen, "a reason", str(changes))
         await until(pilot, lambda: not button.disabled)
         assert "type that number" not in screen_text(pilot)
+
+
+async def test_a_plan_can_be_left_at_any_moment(tmp_path: Path) -> None:
+    laid = with_trail(small_world(tmp_path, 100), tmp_path)
+    async with opened(laid, size=NARROW) as pilot:
+        await failures(pilot)
+        await filtered(pilot, "condition:terminal")
+        await until(pilot, lambda: items(pilot).item is not None)
+        for n in range(30):
+            await pilot.press("r")
+            await until(pilot, lambda: isinstance(pilot.app.screen, PlanScreen))
+            await asyncio.sleep(0.01 * n)
+            await pilot.press("escape")
+            await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen))
 
 
 async def test_all_that_is_told_of_a_plan_can_be_read_while_the_reason_is_written(tmp_path: Path) -> None:

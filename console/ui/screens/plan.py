@@ -228,14 +228,8 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         preview.scroll_relative(y=pages * max(preview.size.height - 1, 1), animate=False)
 
     def _look_below(self) -> None:
-        """Once it is laid out anew."""
-        self.call_after_refresh(self._tell_what_is_below)
-
-    def _tell_what_is_below(self) -> None:
-        preview = self.query_one("#preview", TextPane)
-        below = round(preview.max_scroll_y - preview.scroll_y)
-        told = f"pgdn: {below} more line{'s' if below > 1 else ''}" if below > 0 else ""
-        self.query_one(".dialog", Vertical).border_subtitle = Content(told)
+        """Once it is laid out anew; it may be left by then."""
+        self.call_after_refresh(_tell_what_is_below, self.query_one("#preview", TextPane))
 
     def _told(self, plan: Plan) -> Iterator[Line]:
         yield [
@@ -360,6 +354,13 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         confirmation = self._confirmation()
         if self.plan is not None and confirmation is not None:
             self.dismiss((self.plan, confirmation))
+
+
+def _tell_what_is_below(preview: TextPane) -> None:
+    below = round(preview.max_scroll_y - preview.scroll_y)
+    told = f"pgdn: {below} more line{'s' if below > 1 else ''}" if below > 0 else ""
+    if isinstance(preview.parent, Vertical):
+        preview.parent.border_subtitle = Content(told)
 
 
 def _told_here(counts: Mapping[str, int]) -> dict[str, int]:
