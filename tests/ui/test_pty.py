@@ -97,6 +97,17 @@ def test_keys_typed_ahead_after_a_filter_are_the_lists(folder: Path) -> None:
     assert "condition:terminals" not in terminal.until("by updated")
 
 
+def test_keys_that_edit_a_filter_count_before_the_enter_behind_them(folder: Path) -> None:
+    terminal = opened(folder, "queue.db")
+    terminal.until("36 terminal")
+    terminal.press("2")
+    terminal.until("task-00")
+    terminal.press("/condition:terminal\r")
+    terminal.until("of 36")
+    terminal.press("/" + "\x7f" * 20 + "\r")
+    terminal.until("what needs eyes;", within=10)
+
+
 def test_keys_typed_ahead_after_a_search_are_the_items(folder: Path) -> None:
     terminal = opened(folder, "queue.db")
     terminal.until("36 terminal")

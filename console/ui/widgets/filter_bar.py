@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -48,6 +48,14 @@ class LeftInput(QueryInput):
     def __init__(self, leave: Callable[[bool], None], placeholder: str, id: str | None = None) -> None:
         super().__init__(placeholder=placeholder, id=id)
         self._leave = leave
+
+    async def on_key(self, event: events.Key) -> None:
+        """Keys that edit are carried out here, in turn: from the app they would come after an enter behind them."""
+        editing = [binding for binding in self._bindings.key_to_bindings.get(event.key, ()) if not binding.priority]
+        if editing:
+            event.stop()
+            event.prevent_default()
+            await self.run_action(editing[0].action)
 
     async def action_leave(self, dropped: bool) -> None:
         await self._taken()
