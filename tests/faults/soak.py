@@ -281,7 +281,7 @@ def _requeue_one(terminal: Watched) -> None:
         terminal.watch(0.5)
     terminal.press_for("\r", "finished")
     terminal.close()
-    terminal.press_for("/" + "\x7f" * 20 + "\r", "hat needs eyes;")
+    terminal.press_for("/" + "\x7f" * 20 + "\r", "t00")
     terminal.watch(0.5)
 
 
