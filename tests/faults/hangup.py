@@ -62,9 +62,12 @@ def _hung_up(system: systems.System) -> float:
         terminal.until("would change")
         terminal.press("the upstream is back")
         terminal.until("the upstream is back")
+        time.sleep(1)  # what was typed is judged
+        terminal.press("\r")  # to the button
+        time.sleep(1)
+        terminal.press("\r")
         end = time.monotonic() + 60
         while not system.handed_back():
-            terminal.press("\r")  # to the button, and on it
             terminal._take(0.05)  # not until it is quiet: a run that is under way paints all the time
             assert time.monotonic() < end, f"nothing is handed back:\n{terminal.read()}"
         pid = terminal.child.pid

@@ -358,9 +358,9 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
 
 def _tell_what_is_below(preview: TextPane) -> None:
     below = round(preview.max_scroll_y - preview.scroll_y)
-    told = f"pgdn: {below} more line{'s' if below > 1 else ''}" if below > 0 else ""
+    told = safe.phrase("pgdn: $below more $lines", below=below, lines="line" if below == 1 else "lines")
     if isinstance(preview.parent, Vertical):
-        preview.parent.border_subtitle = Content(told)
+        preview.parent.border_subtitle = told if below > 0 else Content("")
 
 
 def _told_here(counts: Mapping[str, int]) -> dict[str, int]:
