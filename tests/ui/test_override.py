@@ -145,7 +145,7 @@ async def test_a_plan_can_be_left_at_any_moment(tmp_path: Path) -> None:
 
 
 async def test_all_that_is_told_of_a_plan_can_be_read_while_the_reason_is_written(tmp_path: Path) -> None:
-    laid = with_trail(small_world(tmp_path, 300), tmp_path)
+    laid = with_trail(small_world(tmp_path, 60), tmp_path)
     async with opened(laid, size=NARROW) as pilot:
         await failures(pilot)
         await filtered(pilot, "condition:terminal")
@@ -155,9 +155,9 @@ async def test_all_that_is_told_of_a_plan_can_be_read_while_the_reason_is_writte
         await until(pilot, lambda: "pgdn: " in screen_text(pilot))
         assert "FAILED → PENDING" not in screen_text(pilot)
         await pilot.press("w", "h", "y")
-        await pilot.press(*["pagedown"] * 30)
+        await pilot.press(*["pagedown"] * 10)
         await until(pilot, lambda: "FAILED → PENDING" in screen_text(pilot) and "pgdn: " not in screen_text(pilot))
-        await pilot.press(*["pageup"] * 30)
+        await pilot.press(*["pageup"] * 10)
         await until(pilot, lambda: "would change   of" in screen_text(pilot))
         assert "why" in screen_text(pilot)
 
