@@ -117,6 +117,8 @@ def _reading(url: str, turns: int) -> Iterator[Result]:
     with psycopg.connect(url, autocommit=True, prepare_threshold=0) as raw:
         for name, backward, direction in (("first", False, "DESC"), ("last", True, "ASC")):
             request, sql = PageRequest(failed, NOW, backward=backward), _page(direction)
+            yield compare(f"rows of a page: {name}, PostgreSQL", 1.3, partial(backend.reader.page_rows, request),
+                          partial(_fetched, raw, sql), turns=turns)
             yield compare(f"judged page: {name}, PostgreSQL", 4.0, partial(backend.page, request),
                           partial(_fetched, raw, sql), turns=turns)
         yield compare("count per condition, bounded, PostgreSQL", 2.0, lambda: backend.counts(TERMINAL, NOW),
