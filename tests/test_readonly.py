@@ -88,7 +88,7 @@ def attempts(console: Operations) -> dict[str, Callable[[], Any]]:
     }
 
 
-READING = {"propose", "backends", "book", "limits", "read_only"}
+READING = {"propose", "foreseen", "backends", "book", "limits", "read_only"}
 """What `Operations` offers that writes nothing in audit mode."""
 
 
