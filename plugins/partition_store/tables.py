@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from console.core.backend import Image
 from console.core.ports import Stop
 from console.core.text import ascii_lower
-from console.sql.database import Row, RowRefused, Writer
+from console.sql.database import Row, Writer
 from console.sql.sqlite import SqliteDatabase
 from console.sql.statement import Prepared, as_bytes
 from console.sql.times import Aware, IsoText
@@ -83,13 +83,12 @@ class Tables:
         return bool(self.control.columns(CONTROL))
 
     def create_control(self) -> None:
-        """Ours, so that nobody else's schema is touched; two consoles may both come to it first."""
+        """Ours, so that nobody else's schema is touched; of two consoles that both come to it first, one waits."""
+        sqlite = isinstance(self.control, SqliteDatabase)
         with self.control.writing() as writer:
-            try:
-                with writer.savepoint():
-                    writer.execute(control_ddl(sqlite=isinstance(self.control, SqliteDatabase)))
-            except RowRefused:
-                pass  # somebody else has made it this moment
+            if not sqlite:  # PostgreSQL lets two sessions find out together that there is none, and refuses one of them
+                writer.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (CONTROL,))
+            writer.execute(control_ddl(sqlite=sqlite))
 
     def control_row(self, partition: Partition) -> dict[str, Any]:
         """Everything the control table keeps of one partition."""

@@ -6,8 +6,8 @@ import json
 import os
 import signal
 import sqlite3
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from console.core.policy import PolicyOverride
 from console.core.query import Filter
 from console.testing import ALL, NOON
 from plugins.partition_store.backend import POLICY
+from plugins.partition_store.schema import CONTROL
 from plugins.partition_store.tables import Tables
 from tests.plugins.partition_store.door import WHENCE, WHO, carry_out, door, last_outcomes
 from tests.plugins.partition_store.stores import OWN, Store, act, blocked, drafts, part, run_id, undo
@@ -129,22 +130,24 @@ def test_nothing_is_created_by_reading_or_in_read_only_mode(store: Store) -> Non
 
 def test_two_consoles_create_the_table_together(store: Store) -> None:
     keys = [failed_at(store, NOON, 1, day) for day in range(1, 7)]
-    failures: list[BaseException] = []
 
     def pause(key: ItemKey) -> None:
-        try:
-            backend = store.open()
-            act(backend, key, Order(Action.PAUSE))
-        except BaseException as error:
-            failures.append(error)
+        act(store.open(), key, Order(Action.PAUSE))
 
-    threads = [threading.Thread(target=pause, args=(key,)) for key in keys]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    with ThreadPoolExecutor(len(keys)) as consoles:
+        assert list(consoles.map(pause, keys)) == [None] * 6
     assert len(store.marks("paused")) == 6
+
+
+def test_consoles_that_find_no_table_at_the_same_moment_make_one(store: Store) -> None:
+    consoles = [store.open().tables for _ in range(4)]
+    assert not any(tables.has_control() for tables in consoles)
+    with ThreadPoolExecutor(len(consoles)) as pool:
+        for _ in range(30):
+            assert list(pool.map(Tables.create_control, consoles)) == [None] * 4
+            assert store.has_control()
+            with consoles[0].control.writing() as writer:
+                writer.execute(f"DROP TABLE {CONTROL}")
 
 
 def test_a_failed_backfill_stays_behind_fresh_data_when_handed_back(store: Store) -> None:
