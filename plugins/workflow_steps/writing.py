@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from console.core.backend import CHANGED, Authority, Change, Image, Order, Outcome, OutcomeKind
 from console.sql.database import Row, RowRefused, Writer
 from console.sql.sqlite import SqliteDatabase
+from console.sql.statement import is_unicode
 from console.sql.values import plain, text
-from plugins.workflow_steps.schema import Place
+from plugins.workflow_steps.schema import Place, is_uuid
 
 if TYPE_CHECKING:
     from console.sql.postgres import PostgresDatabase
@@ -30,6 +31,7 @@ class StepGuard:
         self._place = place
         uuid = database.columns(place.name("workflow_steps"))["workflow_step_uuid"]
         self._any = "IN ({marks})" if place.sqlite else f"= ANY(%s::{uuid}[])"
+        self._can_be = is_unicode if place.sqlite or uuid != "uuid" else is_uuid
         quote = database.dialect.identifier_preparer.quote_identifier
         self._names = {
             table: ".".join(quote(part) for part in place.name(table).split("."))
@@ -60,7 +62,7 @@ class StepGuard:
 
     def _each(self, sql: str, ids: Iterable[str], run: Run | None) -> list[Row]:
         found: list[Row] = []
-        read, wanted = run or self._database.fetch, list(dict.fromkeys(ids))
+        read, wanted = run or self._database.fetch, list(filter(self._can_be, dict.fromkeys(ids)))
         for start in range(0, len(wanted), 500):
             some = wanted[start : start + 500]
             given = some if self._sqlite else [some]
@@ -72,7 +74,7 @@ class StepGuard:
         return named if self._sqlite else named.replace("?", "%s")
 
     def images(self, changes: Sequence[Change], run: Run | None = None) -> list[Image | None]:
-        steps = self.steps((step[0] for change in changes for step in change.before[2:]), run)
+        steps = self.steps((id for change in changes for id in _meant(change)), run)
         woken = [change.unit for change in changes if change.before[0] is not None]
         tasks = self.tasks(woken, run)
         return [_image(change, steps, tasks) for change in changes]
@@ -105,7 +107,7 @@ class StepGuard:
 
     def _lock(self, writer: Writer, changes: Sequence[Change]) -> set[str]:
         """The steps and tasks nobody else holds. SQLite's transaction holds them all."""
-        steps = [step[0] for change in changes for step in change.before[2:]]
+        steps = [id for change in changes for id in _meant(change)]
         tasks = [change.unit for change in changes if change.before[0] is not None]
         if self._sqlite:
             return {*steps, *tasks}
@@ -186,17 +188,22 @@ class StepGuard:
             writer.executemany(self._filled(sql), rows)
 
 
+def _meant(change: Change) -> list[str]:
+    """The steps that are planned. A plan that ends in the middle of a task has read the others too: whatever becomes
+    of those, it is not the plan's."""
+    return ["/".join(key.parts) for key in change.keys]
+
+
 def _rows_of(change: Change) -> set[str]:
     task = [] if change.before[0] is None else [change.unit]
-    return {*(step[0] for step in change.before[2:]), *task}
+    return {*_meant(change), *task}
 
 
 def _image(change: Change, steps: dict[str, list[Any]], tasks: dict[str, tuple[Any, Any]]) -> Image | None:
-    ids = [step[0] for step in change.before[2:]]
-    if any(id not in steps for id in ids):
+    if any(id not in steps for id in _meant(change)):
         return None
     task = (None, None) if change.before[0] is None else tasks.get(change.unit, (None, None))
-    return (*task, *(steps[id] for id in ids))
+    return (*task, *(steps.get(step[0], step) for step in change.before[2:]))
 
 
 def _conflict(change: Change, now: Image | None) -> Outcome:

@@ -13,6 +13,7 @@ import pytest
 
 from console.core.backend import Budget, Flag, Order
 from console.core.item import Condition, ItemKey
+from console.core.plan import Matching
 from console.core.query import Filter
 from console.testing import Flag as Raised
 from plugins.workflow_steps.engine import Orchestrator
@@ -124,6 +125,20 @@ def test_one_changed_step_keeps_its_whole_unit_as_it_is(workflow: Workflow, oper
     assert len(workflow.moves("task", task)) == len(workflow.moves("workflow_step", ids[1])) == 1
     ((_, detail),) = operator.outcomes(override)
     assert detail == "state is now resolved_manually, was error"
+
+
+def test_a_step_left_out_of_the_plan_is_nothing_to_it(workflow: Workflow, operator: Operator) -> None:
+    """A limit may end in the middle of a task: the step beyond it is neither compared nor written."""
+    task = workflow.task("blocked_by_failures", ago(hours=1))
+    ids = {workflow.step(task=task) for _ in range(2)}
+    plan = operator.operations.propose(Matching(Filter.parse("condition:terminal"), limit=1), WAKE)
+    (planned,) = (row.key.partition("/")[2] for batch in operator.book.rows(plan.id, 0, 0) for row in batch)
+    (beyond,) = ids - {planned}
+    workflow.move("workflow_step", beyond, "resolved_manually")
+    assert operator.apply(plan).counts == {"changed": 1}
+    assert workflow.moves("workflow_step", planned)[-1] == ("error", "pending", 2, True)
+    assert workflow.moves("workflow_step", beyond)[-1][1] == "resolved_manually"
+    assert workflow.moves("task", task)[-1][1] == "waiting_for_retry"
 
 
 def test_parents_that_are_not_complete_are_a_warning(workflow: Workflow, operator: Operator) -> None:
