@@ -8,16 +8,14 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 from benchmarks.data import async_tasks
 from benchmarks.measure import Result, compare, from_pairs
+from benchmarks.opening import open_queue
 from console.core.backend import PageRequest, Timeline
 from console.core.groups import Groups
-from console.core.policy import PolicyOverride
 from console.core.query import Cursor, Filter, Sort
 from plugins.sqlite_queue import SqliteQueue
-from plugins.sqlite_queue.backend import Options
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 FAILED = Filter.parse("condition:terminal,failed")
@@ -33,12 +31,6 @@ UNINDEXED = (
     " ORDER BY updated_at DESC, rowid DESC LIMIT 101) JOIN async_tasks ON async_tasks.rowid = place"
 )
 CAPPED = "SELECT count(*) FROM (SELECT 1 FROM async_tasks WHERE status = 'FAILED' AND attempts >= 4 LIMIT 10001)"
-
-
-def open_queue(path: Path) -> SqliteQueue:
-    return SqliteQueue.open(
-        "queue", Options(url=f"sqlite:///{path}"), PolicyOverride(), read_only=False, deadline=timedelta(seconds=60)
-    )
 
 
 def cases(quick: bool) -> Iterator[Result]:

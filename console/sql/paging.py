@@ -28,15 +28,18 @@ class Shape(NamedTuple):
     cursor: str
     """`start`, `value` (after a row that has a value) or `null` (after one that has none); of what comes after a
     value also `tied` (what shares it) and `past` (what lies beyond) on their own."""
+    limit: int | None
+    """Written out, because a server that is not told how few rows are wanted plans each page anew; None where it is
+    given: a walk is one plan for many pages, and one made for any number of rows reads on instead of sorting."""
     as_bytes: frozenset[str] = frozenset()
     """The cursor's parameters whose text is not Unicode, so that no driver takes it as text."""
 
 
-def shape_of(sort: Sort, backward: bool, after: Cursor | None) -> Shape:
+def shape_of(sort: Sort, backward: bool, after: Cursor | None, limit: int | None) -> Shape:
     if after is None:
-        return Shape(sort, backward, "start")
+        return Shape(sort, backward, "start", limit)
     odd = frozenset(name for name, value in _parameters(after) if isinstance(value, str) and not is_unicode(value))
-    return Shape(sort, backward, "null" if after.is_null else "value", odd)
+    return Shape(sort, backward, "null" if after.is_null else "value", limit, odd)
 
 
 def _parameters(after: Cursor) -> Iterator[tuple[str, Any]]:
@@ -45,12 +48,11 @@ def _parameters(after: Cursor) -> Iterator[tuple[str, Any]]:
         yield f"tie{n}", part
 
 
-def given_for(after: Cursor | None, limit: int) -> dict[str, Any]:
-    given: dict[str, Any] = {"limit": limit}
-    if after is not None:
-        for name, value in _parameters(after):
-            given[name] = as_bytes(value) if isinstance(value, str) and not is_unicode(value) else value
-    return given
+def given_for(after: Cursor | None) -> dict[str, Any]:
+    return {
+        name: as_bytes(value) if isinstance(value, str) and not is_unicode(value) else value
+        for name, value in (() if after is None else _parameters(after))
+    }
 
 
 BYTEWISE = {"sqlite": "BINARY", "postgresql": "C"}
@@ -74,6 +76,47 @@ def sort_value(layout: Layout, roles: Roles, sort: Sort, bytewise: str) -> Expre
             return None if time is None else layout.time.ordered(time)
 
 
+class Tail(NamedTuple):
+    """Where a row of a page has what its cursor is made of. What the row has anyhow is not read twice."""
+
+    value: int | None
+    ties: tuple[int, ...]
+    added: frozenset[str]
+    """The columns of a page that are read besides the row's own, for this alone."""
+
+    def cursor(self, row: Sequence[Any]) -> Cursor:
+        value = None if self.value is None else row[self.value]
+        return Cursor(value, self.value is not None and value is None, tuple([row[place] for place in self.ties]))
+
+
+NO_TAIL = Tail(None, (), frozenset())
+
+
+def tail_of(
+    layout: Layout,
+    segments: Sequence[Segment],
+    sort: Sort,
+    bytewise: str,
+    columns: Sequence[Expression] | None = None,
+) -> Tail:
+    """The cursor's places in rows of these columns, or of `Roles.row`; what is not there comes behind them."""
+    rows = [segment.roles.row if columns is None else columns for segment in segments]
+    added: list[str] = []
+
+    def place(name: str, wanted: Sequence[Expression]) -> int:
+        for n, alike in enumerate(zip(*rows, strict=True)):
+            if all(column is each for column, each in zip(alike, wanted, strict=True)):
+                return n
+        added.append(name)
+        return len(rows[0]) + len(added) - 1
+
+    values = [sort_value(layout, segment.roles, sort, bytewise) for segment in segments]
+    there = [value for value in values if value is not None]
+    value = place("value", there) if there else None
+    ties = zip(*(segment.roles.tie for segment in segments), strict=True)
+    return Tail(value, tuple([place(f"tie{n}", same) for n, same in enumerate(ties)]), frozenset(added))
+
+
 def is_one_range(layout: Layout, sort: Sort, segments: Sequence[Segment]) -> bool:
     """Whether a page is one range of one index, so that what is tied and what lies past need no merging."""
     if sort.field is not None or len(segments) > 1 or segments[0].scattered:
@@ -89,6 +132,7 @@ class PageBuilder:
         self._bytewise = bytewise
         self._shape = shape
         self._binds = binds
+        self._limit: Any = binds.given("limit") if shape.limit is None else sa.literal_column(str(shape.limit))
         self._descending = shape.sort.descending != shape.backward
         name = "natural" if shape.sort.field is None else shape.sort.field.value
         self._nullable = name in layout.nullable
@@ -124,10 +168,12 @@ class PageBuilder:
         if len(selects) == 1:
             return selects[0]
         union = sa.union_all(*(sa.select(select.subquery()) for select in selects)).subquery()
-        return sa.select(union).order_by(*self._order(union)).limit(self._binds.given("limit"))
+        return sa.select(union).order_by(*self._order(union)).limit(self._limit)
 
     def _order(self, found: Any) -> list[Any]:
-        order = [found.c.is_null.desc() if self._shape.backward else found.c.is_null]
+        order: list[Any] = []
+        if self._nullable:
+            order.append(found.c.is_null.desc() if self._shape.backward else found.c.is_null)
         if "value" in found.c:
             order.append(self._directed(found.c.value))
         return order + [self._directed(found.c[name]) for name in list(found.c.keys()) if name.startswith("tie")]
@@ -176,7 +222,7 @@ class PageBuilder:
         past = [] if (beyond := self._past(value, ties)) is None else [beyond]
         first = self._directed(sa.literal_column("value"))
         order = [first.nulls_first() if self._shape.backward else first.nulls_last(), *map(self._directed, ties)]
-        few = select.where(*where, *past).order_by(*order).limit(self._binds.given("limit")).subquery()
+        few = select.where(*where, *past).order_by(*order).limit(self._limit).subquery()
         width = len(segment.roles.row)
         columns = list(few.c)
         is_null = few.c.value.is_(None).label("is_null")
@@ -210,7 +256,7 @@ class PageBuilder:
         ]
         ordered = [*([value] if value is not None and not is_null else []), *ties]
         select = sa.select(*columns).select_from(segment.source).where(*where)
-        return select.order_by(*(self._directed(c) for c in ordered)).limit(self._binds.given("limit"))
+        return select.order_by(*(self._directed(c) for c in ordered)).limit(self._limit)
 
     def _keyset(self, value: Expression | None, is_null: bool, ties: tuple[Expression, ...]) -> Predicate | None:
         """Past the cursor within this half; nothing where the whole half lies past it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, NamedTuple, TypeVar, cast
@@ -15,12 +15,11 @@ from psycopg.adapt import AdaptersMap, Loader
 from sqlalchemy.dialects.postgresql.psycopg import dialect as psycopg_dialect
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 from console.core.faults import BackendBusy, ConfigFault, DeadlineExceeded, ReadOnlyRefused, WrongSchema
 from console.core.ports import Stop
 from console.sql.database import Row, RowRefused
+from console.sql.idle import Few
 from console.sql.postgres_faults import ROW_REFUSALS, said, translate
 from console.sql.statement import Prepared
 from console.sql.times import zone_named
@@ -140,16 +139,10 @@ class PostgresDatabase:
         self._read_only = read_only
         self._deadline = deadline.total_seconds()
         self._watchdog = Watchdog()
-        self._readers = self._pool(self._open_reading, READERS, 0)
-        self._writers = self._pool(self._open_writing, WRITERS, 1)
+        self._readers = Few(self._open_reading, READERS, READERS)
+        self._writers = Few(self._open_writing, WRITERS + 1, WRITERS)
 
     # -- opening ---------------------------------------------------------------------------------
-
-    def _pool(self, creator: Callable[[], Connection], size: int, overflow: int) -> QueuePool:
-        return QueuePool(
-            cast("Any", creator), pool_size=size, max_overflow=overflow, timeout=self._deadline, use_lifo=True,
-            reset_on_return=None,
-        )
 
     def _open_reading(self) -> Connection:
         connection = self._connect(f"-c default_transaction_read_only=on -c lock_timeout={self._milliseconds()}")
@@ -177,17 +170,21 @@ class PostgresDatabase:
         )
 
     @contextmanager
-    def _checked_out(self, pool: QueuePool) -> Iterator[tuple[PoolProxiedConnection, Connection]]:
+    def _at_work(self, few: Few[Connection]) -> Iterator[tuple[Connection, Watch]]:
+        """A connection with its deadline. One that was cut or cancelled is not used again: the cancel may still be
+        under way."""
         try:
-            proxied = pool.connect()
+            place, connection = few.take(self._deadline)
         except psycopg.Error as error:
             raise translate(error, self.place) from None
-        except PoolTimeout:
+        except TimeoutError:
             raise BackendBusy("all of our connections to it are at work", where=self.place) from None
+        watch = self._watchdog.begin(connection, self._deadline)
         try:
-            yield proxied, cast("Connection", proxied.driver_connection)
+            yield connection, watch
         finally:
-            proxied.close()
+            self._watchdog.end(watch)
+            few.give_back(place, connection, sound=not (watch.cut or watch.cancelled or connection.closed))
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -198,7 +195,7 @@ class PostgresDatabase:
         """Rows of a statement in the driver's own words. A kept connection may have died of a restart: another
         is tried, because reading twice does no harm."""
         for kept in range(READERS, -1, -1):
-            with self._checked_out(self._readers) as (proxied, connection), self._watched(proxied, connection) as watch:
+            with self._at_work(self._readers) as (connection, watch):
                 try:
                     return self._fetch(connection, sql, parameters)
                 except psycopg.Error as error:
@@ -209,8 +206,9 @@ class PostgresDatabase:
     def _fetch(self, connection: Connection, sql: str, parameters: Any) -> list[Row]:
         """Almost always parameters and rows are as they should be, and the fastest loaders read them; where this
         side cannot write or read a value, all is done again with ways that bear anything."""
+        nothing_to_fill_in = not parameters and "%" not in sql  # then the driver need not look for where
         try:
-            return connection.execute(cast("Any", sql), parameters).fetchall()
+            return connection.execute(cast("Any", sql), None if nothing_to_fill_in else parameters).fetchall()
         except UnicodeEncodeError:
             pass
         except psycopg.DataError as error:
@@ -219,16 +217,6 @@ class PostgresDatabase:
         with connection.cursor() as cursor:
             _bear_any_time(cursor.adapters)
             return cursor.execute(cast("Any", sql), _all_plain(parameters)).fetchall()
-
-    @contextmanager
-    def _watched(self, proxied: PoolProxiedConnection, connection: Connection) -> Iterator[Watch]:
-        """A connection that was cut or cancelled is not used again: the cancel may still be under way."""
-        with self._watchdog.over(connection, self._deadline) as watch:
-            try:
-                yield watch
-            finally:
-                if watch.cut or watch.cancelled or connection.closed:
-                    proxied.invalidate()
 
     def _told(self, error: psycopg.Error, watch: Watch) -> Exception:
         if watch.cancelled:
@@ -239,7 +227,7 @@ class PostgresDatabase:
 
     def stream(self, statement: Prepared, now: datetime, stop: Stop, size: int = 5_000) -> Iterator[list[Row]]:
         parameters = statement.parameters(now, {})
-        with self._checked_out(self._readers) as (proxied, connection), self._watched(proxied, connection) as watch:
+        with self._at_work(self._readers) as (connection, watch):
             try:
                 connection.execute("BEGIN READ ONLY")
                 with connection.cursor(name="retriage") as cursor:
@@ -277,7 +265,7 @@ class PostgresDatabase:
     def _begun(self) -> Iterator[tuple[Connection, Watch]]:
         """A transaction. Nothing was written yet when a kept connection turns out to be dead: take another."""
         for kept in range(WRITERS + 1, -1, -1):
-            with self._checked_out(self._writers) as (proxied, connection), self._watched(proxied, connection) as watch:
+            with self._at_work(self._writers) as (connection, watch):
                 try:
                     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
                 except psycopg.Error as error:
@@ -336,8 +324,8 @@ class PostgresDatabase:
         self._watchdog.cancel()
 
     def close(self) -> None:
-        self._readers.dispose()
-        self._writers.dispose()
+        self._readers.close()
+        self._writers.close()
 
 
 def _named(table: str) -> str:

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +19,18 @@ from console.core.ports import Never, Stop
 from console.core.query import Cursor, Filter, Page, Sort
 from console.sql.database import Database, Row
 from console.sql.layout import Expression, Layout, Predicate, Segment
-from console.sql.paging import BYTEWISE, Arm, PageBuilder, Shape, given_for, is_one_range, shape_of
+from console.sql.paging import (
+    BYTEWISE,
+    NO_TAIL,
+    Arm,
+    PageBuilder,
+    Shape,
+    Tail,
+    given_for,
+    is_one_range,
+    shape_of,
+    tail_of,
+)
 from console.sql.statement import Binds, Prepared
 from console.sql.where import Where, head_of, is_key
 
@@ -33,8 +45,7 @@ class _Paging(NamedTuple):
 
     statements: list[Prepared]
     """In the order of their rows; none where nothing here can be what is asked for."""
-    value_at: int | None
-    """Where a row itself has what it is ordered by."""
+    tail: Tail
 
 
 class Reader:
@@ -57,66 +68,57 @@ class Reader:
         rows = rows[: request.limit]
         if request.backward:
             rows.reverse()
-        return self._as_page(rows, request, more, paging.value_at)
+        return self._as_page(rows, request, more, paging.tail)
 
     def page_rows(self, request: PageRequest) -> list[Row]:
         """What a page is made of, as stored: one row more than asked for where there are more."""
         return self._rows_of(self._paging(request), request)
 
     def _rows_of(self, paging: _Paging, request: PageRequest) -> list[Row]:
-        limit = request.limit + 1
+        given, limit = given_for(request.after), request.limit + 1
         rows: list[Row] = []
         for statement in paging.statements:
             if len(rows) < limit:
-                rows += self._database.read(statement, request.now, given_for(request.after, limit - len(rows)))
-        return rows
+                rows += self._database.read(statement, request.now, given)
+        return rows[:limit]
 
     def _paging(self, request: PageRequest) -> _Paging:
-        filter, shape = request.filter, shape_of(request.sort, request.backward, request.after)
+        filter, shape = request.filter, shape_of(request.sort, request.backward, request.after, request.limit + 1)
         return self._once(("page", filter, shape), lambda: self._new_paging(filter, shape))
 
     def _new_paging(self, filter: Filter, shape: Shape) -> _Paging:
-        value_at = self._value_at(filter, shape.sort)
-        parts = _parts(shape, apart=value_at is not None)
-        made = (self._page_statement(filter, part, value_at is not None) for part in parts)
-        return _Paging([statement for statement in made if statement is not None], value_at)
+        segments = self._segments(filter)
+        if not segments:
+            return _Paging([], NO_TAIL)
+        tail = tail_of(self.layout, segments, shape.sort, self._bytewise)
+        parts = _parts(shape, apart=is_one_range(self.layout, shape.sort, segments))
+        made = (self._built(partial(self._page_statement, filter, part, tail, None)) for part in parts)
+        return _Paging([statement for statement in made if statement is not None], tail)
 
-    def _page_statement(self, filter: Filter, shape: Shape, bare: bool) -> Prepared | None:
-        def build(binds: Binds) -> Any:
-            arms = self._arms(filter, binds)
-            statement = PageBuilder(self.layout, shape, binds, self._bytewise).statement(arms) if arms else None
-            if statement is None or not bare:
-                return statement
-            needed = [column for column in statement.selected_columns if column.key not in ("is_null", "value")]
-            return statement.with_only_columns(*needed)
+    def _page_statement(
+        self, filter: Filter, shape: Shape, tail: Tail, columns: tuple[Expression, ...] | None, binds: Binds
+    ) -> Any:
+        arms = self._arms(filter, binds)
+        if not arms:
+            return None
+        if columns is not None:
+            arms = [(replace(s, roles=replace(s.roles, row=columns)), where) for s, where in arms]
+        statement = PageBuilder(self.layout, shape, binds, self._bytewise).statement(arms)
+        width = len(arms[0][0].roles.row)
+        needed = [c for n, c in enumerate(statement.selected_columns) if n < width or c.key in tail.added]
+        return statement.with_only_columns(*needed)
 
-        return self._built(build)
-
-    def _as_page(self, rows: list[Row], request: PageRequest, more: bool, value_at: int | None) -> Page:
+    def _as_page(self, rows: list[Row], request: PageRequest, more: bool, tail: Tail) -> Page:
         if not rows:
             return Page((), None, None)
         read, now = self.layout.read, request.now
         width = len(self.layout.segments[0].roles.row)
-        items = tuple([read(row[:width], now) for row in rows])
-        first, last = (self._cursor(row, width, value_at) for row in (rows[0], rows[-1]))
+        own = [row[:width] for row in rows] if tail.added else rows
+        items = tuple([read(row, now) for row in own])
+        first, last = (tail.cursor(row) for row in (rows[0], rows[-1]))
         if request.backward:
             return Page(items, last if request.after is not None else None, first if more else None)
         return Page(items, last if more else None, first if request.after is not None else None)
-
-    def _value_at(self, filter: Filter, sort: Sort) -> int | None:
-        """Which of a row's own columns a page is ordered by, if that is all there is to its order."""
-        segments = self._segments(filter)
-        if not segments or not is_one_range(self.layout, sort, segments):
-            return None
-        value = self.layout.natural(segments[0].roles)
-        return next((n for n, column in enumerate(segments[0].roles.row) if column is value), None)
-
-    def _cursor(self, row: Row, width: int, value_at: int | None = None) -> Cursor:
-        ties = len(self.layout.segments[0].roles.tie)
-        if value_at is not None:
-            return Cursor(row[value_at], False, tuple(row[width : width + ties]))
-        has_value = len(row) - width - 1 - ties == 1
-        return Cursor(row[width + 1] if has_value else None, bool(row[width]), tuple(row[len(row) - ties :]))
 
     def _arms(self, filter: Filter, binds: Binds) -> list[Arm]:
         """The segments that can hold what is asked for, each with its predicates."""
@@ -182,44 +184,25 @@ class Reader:
         if not segments:
             return
         apart = is_one_range(self.layout, sort, segments)
-        width = len(self.layout.segments[0].roles.row if columns is None else columns)
-        spots = self._spots(segments[0], columns) if apart else None
+        tail = tail_of(self.layout, segments, sort, self._bytewise, columns)
         cursor: Cursor | None = None
         while not stop.requested:
+            given = given_for(cursor)
             rows: list[Row] = []
-            for part in _parts(shape_of(sort, False, cursor), apart=apart):
+            for part in _parts(shape_of(sort, False, cursor, None), apart=apart):
                 if len(rows) < size:
-                    given = given_for(cursor, size - len(rows))
-                    rows += self._database.read(self._walking(filter, columns, part, spots), now, given)
+                    given["limit"] = size - len(rows)
+                    rows += self._database.read(self._walking(filter, columns, part, tail), now, given)
             if rows:
                 yield rows
             if len(rows) < size:
                 return
-            last = rows[-1]
-            if spots is None:
-                cursor = self._cursor(last, width)
-            else:
-                cursor = Cursor(last[spots[0]], False, tuple(last[spot] for spot in spots[1:]))
-
-    def _spots(self, segment: Segment, columns: tuple[Expression, ...] | None) -> list[int] | None:
-        """Where the columns themselves have what a cursor is made of, so that it need not be read twice."""
-        wanted = [self.layout.natural(segment.roles), *segment.roles.tie]
-        places = {id(column): n for n, column in enumerate(columns or ())}
-        found = [places.get(id(column)) for column in wanted]
-        return [place for place in found if place is not None] if None not in found else None
+            cursor = tail.cursor(rows[-1])
 
     def _walking(
-        self, filter: Filter, columns: tuple[Expression, ...] | None, shape: Shape, spots: list[int] | None
+        self, filter: Filter, columns: tuple[Expression, ...] | None, shape: Shape, tail: Tail
     ) -> Prepared:
-        def build(binds: Binds) -> Any:
-            arms = self._arms(filter, binds)
-            if columns is not None:
-                arms = [(replace(s, roles=replace(s.roles, row=columns)), where) for s, where in arms]
-            statement = PageBuilder(self.layout, shape, binds, self._bytewise).statement(arms)
-            if spots is None:
-                return statement
-            return statement.with_only_columns(*list(statement.selected_columns)[: len(columns or ())])
-
+        build = partial(self._page_statement, filter, shape, tail, columns)
         statement = self._prepared(("walk", filter, shape, columns), build)
         assert statement is not None
         return statement

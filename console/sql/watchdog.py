@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -52,20 +51,21 @@ class Watchdog:
         self._wake = Event()
         self._thread: Thread | None = None
 
-    @contextmanager
-    def over(self, connection: Connection, patience: float) -> Iterator[Watch]:
+    def begin(self, connection: Connection, patience: float) -> Watch:
+        """Whoever begins a watch ends it."""
         watch = Watch(connection, patience)
         with self._lock:
             self._watches.add(watch)
             if self._thread is None:
                 self._thread = Thread(target=self._look, name="postgres-watchdog", daemon=True)
                 self._thread.start()
-        self._wake.set()
-        try:
-            yield watch
-        finally:
-            with self._lock:
-                self._watches.discard(watch)
+            if not self._wake.is_set():
+                self._wake.set()
+        return watch
+
+    def end(self, watch: Watch) -> None:
+        with self._lock:
+            self._watches.discard(watch)
 
     def _look(self) -> None:
         while True:

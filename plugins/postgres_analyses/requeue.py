@@ -185,13 +185,15 @@ class Drafting:
         item that its loop has given up, for an error it would take again."""
         if (turn := self._turn) is None:
             return None
-        ids, pipelines, own, errors, retries, lasts, begun, _, places, *rest = zip(*rows, strict=True)
-        usual = set(own) == {"failed"} and all(map(_of_one_kind, (ids, errors, begun), (int, str, datetime)))
+        ids, pipelines, errors, retries, lasts, begun, _, places, *rest = zip(*rows, strict=True)
+        statuses = rest[: self._requeue.width]
+        given_up = self._requeue.rows.own_statuses(pipelines, statuses) == {"failed"}
+        usual = given_up and all(map(_of_one_kind, (ids, errors, begun), (int, str, datetime)))
         if not usual or begun[0].tzinfo is not None or not set(map(type, lasts)) <= _TIMES_OR_NONE:
             return None
         if self._hopeless("\n".join(errors)) is not None:
             return None
-        kinds = self._kinds((pipelines, *rest[: self._requeue.width], retries), lasts, begun, turn)
+        kinds = self._kinds((pipelines, *statuses, retries), lasts, begun, turn)
         known = {kind: self._shared(row) for kind, row in dict(zip(kinds, rows, strict=True)).items()}
         if None in known.values():
             return None

@@ -18,6 +18,7 @@ other pipeline's execution for this one's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -74,12 +75,8 @@ _ALIKE = 1_000
 Judged = tuple[str, str | None, Verdict]
 """Native status, error, verdict."""
 
-OWN_COLUMNS = len(Native._fields) - 1
-
-
-def native(row: Row, pipelines: int) -> Native:
-    """What follows the statuses of the row's pipelines is the page's, not the row's."""
-    return _new(Native, (*row[:OWN_COLUMNS], row[OWN_COLUMNS : OWN_COLUMNS + pipelines]))
+_OWN = len(Native._fields) - 2
+"""Columns before the statuses of the row's pipelines; one of those is the item's own."""
 
 
 class AnalysisRows:
@@ -93,12 +90,19 @@ class AnalysisRows:
         self._repeats = isinstance(time, Naive) and time.repeats
         self._ambiguous = time.ambiguous if isinstance(time, Naive) else lambda _: False
         self._given_up: dict[tuple[Any, ...], Judged] = {}
-        self._pipelines = len(pipelines)
+        self._place_of = {pipeline: n for n, pipeline in enumerate(pipelines)}
+        self._end = _OWN + len(pipelines)
         others = "both pipelines" if len(pipelines) == 2 else "all pipelines"
         self._usual = (f"retry_count is shared by {others} of the row",)
 
     def native(self, row: Row) -> Native:
-        return native(row, self._pipelines)
+        """What follows the statuses of the row's pipelines is the page's, not the row's."""
+        return _new(Native, (*row[:2], row[_OWN + self._place_of[row[1]]], *row[2:_OWN], row[_OWN : self._end]))
+
+    def own_statuses(self, pipelines: Row, statuses: Sequence[Row]) -> set[Any]:
+        """Of many items, their pipelines and the statuses of their rows by column: the statuses the items have."""
+        kinds = set(zip(pipelines, *statuses, strict=True))
+        return {each[self._place_of[pipeline]] for pipeline, *each in kinds}
 
     def times(self, row: Native) -> Times:
         decode = self._decode

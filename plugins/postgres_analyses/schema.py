@@ -175,8 +175,8 @@ class _Pipeline:
             key=(c.id, self.name),
             tie=(c.id, self.name),
             row=(
-                c.id, self.name, self.status, head_of(self.error), c.retry_count, c.last_retry_at, c.processed_at,
-                self.completed, place, *(c[f"{p}_status"] for p in self._place.pipelines),
+                c.id, self.name, head_of(self.error), c.retry_count, c.last_retry_at, c.processed_at, self.completed,
+                place, *(c[f"{p}_status"] for p in self._place.pipelines),
             ),
             type=self.name,
             status=self.status,

@@ -35,7 +35,7 @@ ODD = st.sampled_from([
 
 def row(number: int, pipeline: str, other: Any, error: Any, retries: Any, last: Any, processed: Any, status: str = "failed") -> tuple[Any, ...]:
     statuses = (status, other) if pipeline == PIPELINES[0] else (other, status)
-    return (number, pipeline, status, error, retries, last, processed, None, f"(0,{number})", *statuses, 0, number, pipeline)
+    return (number, pipeline, error, retries, last, processed, None, f"(0,{number})", *statuses, 0, number, pipeline)
 
 
 def requeue() -> Requeue:
