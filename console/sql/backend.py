@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from threading import RLock
 
 from console.core.backend import (
     COUNT_CAP,
@@ -42,6 +43,7 @@ class SqlBackend(ABC):
         self.policy = policy
         self._database = database
         self._attached: Reader | None = None
+        self._attaching = RLock()
 
     @abstractmethod
     def _layout(self) -> Layout:
@@ -49,8 +51,11 @@ class SqlBackend(ABC):
 
     @property
     def _reader(self) -> Reader:
+        """Attached once, whoever asks first: what a plugin keeps of its tables fits this reader's statements only."""
         if self._attached is None:
-            self._attached = Reader(self.name, self._database, self._layout(), self.policy)
+            with self._attaching:
+                if self._attached is None:
+                    self._attached = Reader(self.name, self._database, self._layout(), self.policy)
         return self._attached
 
     @property

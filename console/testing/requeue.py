@@ -52,6 +52,9 @@ def _drafts_cover_the_selection(desk: Desk) -> None:
             where = next((f"{a} for {b}" for a, b in zip(found, expected, strict=False) if a != b), "the end")
             about = f"drafts of {str(filter)!r} by {str(sort) or 'its own order'!r}"
             require(found == expected, f"{about}: {len(found)} for {len(expected)} listed, the first odd one: {where}")
+    whole = desk.drafts()
+    desk.backend.check(desk.clock)
+    require(desk.drafts() == whole, "a check only looks: the drafts after it are those before it")
     stopped = Raised()
     stopped.set()
     some = [draft for batch in desk.requeues.drafts(ALL, NATURAL, desk.order, desk.now, stopped) for draft in batch]

@@ -116,13 +116,17 @@ class PostgresAnalyses(SqlBackend):
     # -- attaching -------------------------------------------------------------------------------
 
     def _layout(self) -> Layout:
+        layout, self._known = self._look()
+        return layout
+
+    def _look(self) -> tuple[Layout, Known]:
         """Columns, zone and indexes are the server's to tell, so they are asked for at the first read."""
         require_columns(self.database, self.table, schema.columns(self.pipelines))
         time = self._time()
         rows = AnalysisRows(self.name, self.policy, time, self.pipelines)
         requeue = Requeue(self.name, self.table, self.pipelines, self.policy, time, rows, sqlite=self.is_sqlite)
-        self._known = Known(time, rows, requeue, self._guarded(requeue))
-        return schema.layout(self.name, self.database.dialect, self.layout_place(), self.policy, time, rows)
+        layout = schema.layout(self.name, self.database.dialect, self.layout_place(), self.policy, time, rows)
+        return layout, Known(time, rows, requeue, self._guarded(requeue))
 
     @property
     def known(self) -> Known:
@@ -153,7 +157,7 @@ class PostgresAnalyses(SqlBackend):
     def check(self, clock: Clock) -> Sequence[Finding]:
         from plugins.postgres_analyses.checks import findings
 
-        self._layout()
+        self._look()
         return findings(self, clock)
 
     # -- requeue ---------------------------------------------------------------------------------

@@ -94,14 +94,18 @@ class SqlTable(SqlBackend):
     # -- attaching -------------------------------------------------------------------------------
 
     def _layout(self) -> Layout:
+        layout, self._known = self._look()
+        return layout
+
+    def _look(self) -> tuple[Layout, Known]:
+        """The tables as they are now; raises WrongSchema when the mapping does not fit them."""
         attached = attach(self.database, self.mapping, self._options)
         reading = Reading(self.name, attached, self.policy)
         handing = guard = None
         if self.mapping.requeue is not None:
             handing = Handing(attached, reading, self.policy)
             guard = guard_for(attached, reading, handing.image)
-        self._known = Known(attached, reading, handing, guard)
-        return reading.layout()
+        return reading.layout(), Known(attached, reading, handing, guard)
 
     @property
     def known(self) -> Known:
@@ -114,7 +118,7 @@ class SqlTable(SqlBackend):
     def check(self, clock: Clock) -> Sequence[Finding]:
         from plugins.sql_table.checks import findings
 
-        self._layout()
+        self._look()
         return findings(self, clock)
 
     # -- requeue ---------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from console.core.backend import (
     Budget,
     Change,
     Draft,
+    Finding,
     Image,
     Order,
     Outcome,
@@ -24,7 +25,7 @@ from console.core.backend import (
 )
 from console.core.changes import Changes
 from console.core.item import Condition, Item, ItemKey
-from console.core.ports import Stop
+from console.core.ports import Clock, Stop
 from console.core.query import Filter, Sort
 from console.testing import REQUEUE_PROMISES, ContractBroken, exercise_requeue
 from tests.plugins.memory_queue import LEFT, MemoryQueue, harness
@@ -38,6 +39,19 @@ class Cuts(MemoryQueue):
     def drafts(self, wanted: Sequence[ItemKey] | Filter, sort: Sort, order: Order, now: datetime, stop: Stop) -> Iterator[Sequence[Draft]]:
         for batch in super().drafts(wanted, sort, order, now, stop):
             yield batch[:20]
+
+
+class Loses(MemoryQueue):
+    """Whoever has looked at it can no longer plan."""
+
+    looked = False
+
+    def check(self, clock: Clock) -> Sequence[Finding]:
+        self.looked = True
+        return super().check(clock)
+
+    def drafts(self, wanted: Sequence[ItemKey] | Filter, sort: Sort, order: Order, now: datetime, stop: Stop) -> Iterator[Sequence[Draft]]:
+        yield from () if self.looked else super().drafts(wanted, sort, order, now, stop)
 
 
 class Guesses(MemoryQueue):
@@ -153,7 +167,7 @@ class Races(MemoryQueue):
 
 
 CARELESS: dict[type[MemoryQueue], str] = {
-    Cuts: "drafts_cover_the_selection", Guesses: "drafts_cover_the_keys", TakesRunning: "blocked_ones_say_why",
+    Cuts: "drafts_cover_the_selection", Loses: "drafts_cover_the_selection", Guesses: "drafts_cover_the_keys", TakesRunning: "blocked_ones_say_why",
     Silent: "blocked_ones_say_why", AnyBudget: "abilities_are_the_limit", AnyFlag: "abilities_are_the_limit",
     Tells: "images_hold_no_evidence", Impure: "images_come_back", Muddles: "images_come_back",
     Spreads: "swap_is_exact", Pretends: "swap_is_exact",

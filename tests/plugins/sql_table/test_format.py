@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import psycopg
@@ -18,7 +20,9 @@ from console.core.backend import Budget, Order, PageRequest
 from console.core.faults import WrongSchema
 from console.core.item import Item
 from console.core.policy import PolicyOverride
+from console.core.ports import Never
 from console.core.query import Cursor, Filter, Sort
+from console.sql.layout import Layout
 from console.sql.paging import given_for
 from plugins.sql_table.fragments import formula, fragment
 from tests.plugins.postgres_analyses.operating import operating
@@ -228,7 +232,7 @@ def test_postgres_is_told_to_sort_text_by_its_bytes(sort: str) -> None:
     with postgres_queue(ddl, named) as queue, closing(queue.open()) as backend:
         request = PageRequest(EVERYTHING, NOW, Sort.parse(sort), after=Cursor("b", False, ("b",)))
         (statement,) = backend.reader._paging(request).statements
-        parameters = statement.parameters(NOW, given_for(request.after, 3))
+        parameters = statement.parameters(NOW, given_for(request.after))
         with psycopg.connect(queue.url) as connection:
             lines = connection.execute(f"EXPLAIN VERBOSE {statement.sql}", parameters).fetchall()
     plan = "\n".join(line for (line,) in lines)
@@ -423,3 +427,28 @@ def test_a_fragment_never_leaves_its_place(text: str) -> None:
 )
 def test_formulas(text: str, value: int) -> None:
     assert formula(text).value({"tries": 3, "most": 5, "nothing": None}) == value
+
+
+def test_whoever_comes_first_attaches_for_all(tmp_path: Path) -> None:
+    """The console asks from several threads at once as soon as it is open."""
+    options = mapping(
+        "table: jobs\nkey: id\nstatus: {column: status, failed: [dead]}\n"
+        "requeue: {guard: [status], set: {status: ready}, budgets: {keep: {effect: last_try}}}\n"
+    )
+    ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status); INSERT INTO jobs VALUES (1, 'dead')"
+    with sqlite_queue(tmp_path / "x.db", ddl, options) as queue, closing(queue.open()) as backend, ThreadPoolExecutor(4) as threads:
+        looked = backend._layout
+
+        def slowly() -> Layout:
+            layout = looked()
+            sleep(next(delays))
+            return layout
+
+        def planned() -> list[str]:
+            batches = backend.drafts(EVERYTHING, Sort(), Order(), NOW, Never())
+            return [draft.key for batch in batches for draft in batch]
+
+        delays = iter((0.05, 0.1, 0.15, 0.2))
+        backend._layout = slowly  # type: ignore[method-assign]
+        found = [threads.submit(planned) for _ in range(4)]
+        assert [each.result() for each in found] == [[f"{backend.name}/1"]] * 4
