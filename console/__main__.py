@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from console.core.backend import Count
     from console.core.desk import Desk
     from console.core.item import Condition
+    from console.core.query import Page
     from console.glance import Glance
     from console.settings import Settings
 
@@ -190,7 +191,7 @@ class House:
 
         named = config or self._args.config
         path = find_config(Path(named).expanduser() if named is not None else None)
-        ahead = send(lambda: _counted(self._settings(named))) if path is not None and worthwhile() else None
+        ahead = send(lambda: _foretold(self._settings(named))) if path is not None and worthwhile() else None
         from console.ui.app import run_console  # not before: until here there is one thread and little to copy
 
         if path is None:
@@ -211,17 +212,24 @@ class House:
         return self.desk(str(world.config))
 
 
-def _counted(settings: Settings) -> Iterator[tuple[str, Mapping[Condition, Count]]]:
-    """Every backend counted once, by connections that cannot write; of one that does not answer nothing is said."""
+def _foretold(settings: Settings) -> Iterator[tuple[str, Mapping[Condition, Count] | Page]]:
+    """The first rows of every backend, then its counts, by connections that cannot write; of one that does not answer
+    nothing is said. Rows go first: those of a large table are there at once, to count it takes longer."""
+    from console.core.backend import PageRequest
     from console.core.desk import Unavailable
     from console.core.query import Filter
     from console.process import SystemClock
     from console.registry import open_each
 
+    answering = []
     for backend in open_each(settings.as_read_only()):
         if not isinstance(backend, Unavailable):
             with suppress(Exception):  # a plugin may raise anything; the console will tell what
-                yield backend.name, backend.counts(Filter(), SystemClock().now())
+                yield backend.name, backend.page(PageRequest(Filter(), SystemClock().now()))
+                answering.append(backend)
+    for backend in answering:
+        with suppress(Exception):  # as above
+            yield backend.name, backend.counts(Filter(), SystemClock().now())
 
 
 def _bare(seen: Glance, read_only: bool) -> Desk:

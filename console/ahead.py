@@ -1,16 +1,17 @@
-"""The first figures, read by a process of its own while this one loads what it draws with.
+"""The first figures and rows, read by a process of its own while this one loads what it draws with.
 
 Two sets of libraries cannot be loaded at once in one Python process, but they can in two. The other one is a fork
-made before there is a second thread; it has no terminal, is handed nothing that writes, says each backend's counts
-through a pipe and ends. Whatever goes wrong there is silence: the console reads everything itself behind its first
-frame, and from then on only what it reads counts.
+made before there is a second thread; it has no terminal, is handed nothing that writes, says what it reads of each
+backend through a pipe and ends. Whatever goes wrong there is silence: the console reads everything itself behind its
+first frame, and from then on only what it reads counts.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import signal
+import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -19,15 +20,15 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from console.core.backend import Count
     from console.core.item import Condition
+    from console.core.query import Page
 
-    Counted = tuple[str, Mapping[Condition, Count]]
-    """A backend's name, and how many items it has of each condition."""
+    Word = tuple[str, Mapping[Condition, Count] | Page]
+    """A backend's name, and how many items it has of each condition, or the first of what needs eyes."""
 
 _LONGEST = 8
 """Seconds after which it ends in any case, should whoever sent it be gone."""
-_AT_ONCE = 1 << 16
-_NICER = 5
-"""Where cores are scarce, the first frame goes first."""
+_AT_ONCE = 1 << 20
+_LENGTH = struct.Struct("!I")
 
 
 class Ahead:
@@ -42,17 +43,27 @@ class Ahead:
     def fileno(self) -> int:
         return self._pipe
 
-    def heard(self) -> list[Counted] | None:
-        """What was said since the last time; None when no more will be. Waits for the first word."""
-        from console.core.backend import Count
-        from console.core.item import Condition
-
+    def heard(self) -> list[Word] | None:
+        """What was said since the last time; None when no more will be. Waits for something to be said."""
         read = os.read(self._pipe, _AT_ONCE)
         if not read:
             return None
-        *lines, self._heard = (self._heard + read).split(b"\n")
-        said = [json.loads(line) for line in lines]
-        return [(name, {Condition(word): Count(*count) for word, count in counts.items()}) for name, counts in said]
+        self._heard += read
+        words = []
+        while (end := self._end()) is not None:
+            try:
+                words.append(pickle.loads(self._heard[_LENGTH.size : end]))  # noqa: S301  of our own fork, to nobody else
+            except Exception:  # noqa: BLE001  a plugin's own type may not load here: silence, as for all that goes wrong
+                return None
+            self._heard = self._heard[end:]
+        return words
+
+    def _end(self) -> int | None:
+        """Where the first word ends, if all of it is there."""
+        if len(self._heard) < _LENGTH.size:
+            return None
+        end = _LENGTH.size + _LENGTH.unpack_from(self._heard)[0]
+        return end if end <= len(self._heard) else None
 
     def close(self) -> None:
         """What it has not said yet is not wanted any more."""
@@ -64,10 +75,18 @@ class Ahead:
                 os.waitpid(self._child, 0)
 
 
-def send(count: Callable[[], Iterable[Counted]], longest: int = _LONGEST) -> Ahead | None:
-    """Begin to count in a process of its own; nobody is sent by a process that has threads: no fork of it is sound."""
+def said(word: Word) -> bytes:
+    """A word as it goes through the pipe."""
+    body = pickle.dumps(word, pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(body)) + body
+
+
+def send(read: Callable[[], Iterable[Word]], longest: int = _LONGEST) -> Ahead | None:
+    """Begin to read in a process of its own; nobody is sent by a process that has threads: no fork of it is sound."""
     if threading.active_count() > 1:
         return None
+    import asyncio  # noqa: F401  a good part of what both have to load: once is enough
+
     reading, writing = os.pipe()
     try:
         child = os.fork()
@@ -77,7 +96,7 @@ def send(count: Callable[[], Iterable[Counted]], longest: int = _LONGEST) -> Ahe
         return None
     if child == 0:
         os.close(reading)
-        _go(count, writing, longest)
+        _go(read, writing, longest)
     os.close(writing)
     return Ahead(child, reading)
 
@@ -90,16 +109,14 @@ def worthwhile() -> bool:
         return (os.cpu_count() or 1) > 1
 
 
-def _go(count: Callable[[], Iterable[Counted]], pipe: int, longest: int) -> NoReturn:
+def _go(read: Callable[[], Iterable[Word]], pipe: int, longest: int) -> NoReturn:
     """In the other process, which never comes back from here: nothing of this one's is finished or flushed there."""
     try:
         signal.alarm(longest)
-        os.nice(_NICER)
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nowhere, stream)
-        for name, counts in count():
-            said = {str(condition): tuple(counted) for condition, counted in counts.items()}
-            os.write(pipe, json.dumps((name, said)).encode() + b"\n")
+        for word in read():
+            os.write(pipe, said(word))
     finally:
         os._exit(0)

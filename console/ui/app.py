@@ -2,8 +2,8 @@
 
 `run_console(desk)` is the whole contract. It returns the exit code; an error of our own is raised after the
 terminal is as it was, so that whoever called can tell it in one line. With `lay` the desk only names what there
-is, and the real one, drivers and all, is laid behind the first frame; until then there are the counts that somebody
-sent `ahead` has read. `demo` lays what the welcome offers.
+is, and the real one, drivers and all, is laid behind the first frame; until then there are the counts and rows that
+somebody sent `ahead` has read. `demo` lays what the welcome offers.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from console.core.faults import Fault
 from console.core.item import ItemKey
 from console.ui import safe
 from console.ui.actions import EVERYWHERE, PLACES, action_named, actions_of, bindings_of
+from console.ui.foretold import Ahead
 from console.ui.lanes import off_loop
 from console.ui.lost import steadied
 from console.ui.messages import HealthChanged, RunChanged
-from console.ui.opening import Ahead, Lay, Opening
+from console.ui.opening import Lay, Opening
 from console.ui.screens.overview import OverviewScreen
 from console.ui.screens.place import Place
 from console.ui.words import here
@@ -85,6 +86,12 @@ class Console(Opening):
 
     def get_driver_class(self) -> type[Driver]:
         return steadied(super().get_driver_class())
+
+    async def reseat(self, renamed: bool) -> None:
+        for stack in self._screen_stacks.values():
+            for screen in stack:
+                if isinstance(screen, Place):
+                    await screen.reseated(renamed)
 
     def opened(self) -> None:
         if self.guided:

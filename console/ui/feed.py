@@ -21,6 +21,7 @@ from console.core.item import Item
 from console.core.listing import page_of, rank
 from console.core.ports import Stop
 from console.core.query import Cursor, Field, Filter, Page, Sort
+from console.ui.foretold import Unheard
 from console.ui.lanes import Lane, Lanes
 from console.ui.rows import Departed, Gap, Row, key_of
 
@@ -168,7 +169,7 @@ class Source:
             return Gap(lane.name)
         except BackendFault as fault:
             del self._asked[key]
-            return Gap(lane.name, fault)
+            return Gap(lane.name, None if isinstance(fault, Unheard) else fault)
         except Fault:
             del self._asked[key]
             raise

@@ -9,7 +9,6 @@ import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
 
 from textual import events
 from textual.app import App
@@ -17,34 +16,22 @@ from textual.app import App
 from console.core.desk import Desk
 from console.core.faults import Fault
 from console.ui import heaps, themes
-from console.ui.actions import checked_keymap
+from console.ui.actions import EVERYWHERE, action_named, checked_keymap
+from console.ui.foretold import Ahead, Foretold
 from console.ui.health import Health, Monitor, unopened
 from console.ui.lanes import Lanes, off_loop
 from console.ui.reports import Reports
 from console.ui.runs import Runs
 from console.ui.sheet import Sheet
 
-if TYPE_CHECKING:
-    from console.core.backend import Count
-    from console.core.item import Condition
-
 Lay = Callable[[], Desk]
+
+_FORETOLD = ("overview", "failures")
+"""Places that have something to show before any backend is open here."""
 
 _OBJECTS_BETWEEN_COLLECTIONS = (700, 10, 10)
 """What is usual, whatever held while everything was loaded: a screen that is closed is freed by the collector alone,
 and one that waits for long takes ever more memory."""
-
-
-class Ahead(Protocol):
-    """Somebody who counts while the console is still being loaded."""
-
-    def fileno(self) -> int:
-        """What can be read from when it has something to say."""
-
-    def heard(self) -> list[tuple[str, Mapping[Condition, Count]]] | None:
-        """Backends by name with their counts; None when no more will come."""
-
-    def close(self) -> None: ...
 
 
 DEADLINE = 5.0
@@ -73,8 +60,7 @@ class Opening(Reports, App[None]):
         self._laying = lay
         self._laid: asyncio.Task[Desk] | None = None
         self._ahead = ahead
-        self._foretold: dict[str, Mapping[Condition, Count]] = {}
-        """What was counted for us; it is shown until the console has counted by itself."""
+        self._foretold = Foretold(ahead, desk.names, self.health_changed)
         self._early: list[events.Key] = []
         """Keys pressed before the desk is laid; they are meant for what is on it."""
         for theme in themes.OURS:
@@ -87,8 +73,9 @@ class Opening(Reports, App[None]):
         chosen = themes.chosen(desk.theme, list(self.available_themes))
         self.theme = themes.ANSI.name if self.colourless else chosen
         self.set_keymap(checked_keymap(desk.keymap))
-        self.lanes = Lanes(desk.backends, self._deadline)
-        self.monitor = Monitor(desk, self.lanes, self.health_changed, self._foretold)
+        lanes = Lanes(desk.backends, self._deadline)
+        self.lanes = self._foretold.lanes if self.opening else lanes
+        self.monitor = Monitor(desk, lanes, self.health_changed, self._foretold.counts)
         self.runs = Runs(desk, self.run_changed)
 
     # What the app says.
@@ -99,6 +86,10 @@ class Opening(Reports, App[None]):
 
     def run_changed(self) -> None:
         """From the override's thread: it has moved on."""
+        raise NotImplementedError
+
+    async def reseat(self, renamed: bool) -> None:
+        """Another desk is laid than was shown, or the same one with other names on it."""
         raise NotImplementedError
 
     def opened(self) -> None:
@@ -116,7 +107,7 @@ class Opening(Reports, App[None]):
 
     @property
     def healths(self) -> Mapping[str, Health]:
-        return unopened(self.desk, self._foretold) if self.opening else self.monitor.healths
+        return unopened(self.desk, self._foretold.counts) if self.opening else self.monitor.healths
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return themes.fallbacks(self.current_theme)
@@ -129,28 +120,13 @@ class Opening(Reports, App[None]):
         if self._ahead is None:
             self._lay()  # beside the first frame: what waits for a disk there need not wait for what is drawn here
         else:
-            loop.add_reader(self._ahead, self._hear, self._ahead)
+            self._foretold.listen()
         self.call_next(self._paint)
         self.call_after_refresh(self.start, self._begin, "begin")
 
     def _paint(self) -> None:
         """The first frame at once: Textual has drawn it into a batch that was still open, and would wait for a tick."""
         self.screen.call_later(self.screen._on_timer_update)
-
-    def _hear(self, ahead: Ahead) -> None:
-        heard = ahead.heard()
-        if heard is None:
-            self._hear_no_more()
-            return
-        self._foretold |= dict(heard)
-        for name, _ in heard:
-            self.health_changed(name)
-
-    def _hear_no_more(self) -> None:
-        if self._ahead is not None:
-            asyncio.get_running_loop().remove_reader(self._ahead)
-            self._ahead.close()
-            self._ahead = None
 
     def _lay(self) -> None:
         """In a thread."""
@@ -165,21 +141,19 @@ class Opening(Reports, App[None]):
 
     async def _begin(self) -> None:
         """Behind the first frame: nothing that is read or loaded may hold it up."""
+        await self._foretold.heard_out()
         if self._laid is None:
             self._lay()
         if self._laid is not None:
             try:
-                desk = await self._laid
-                shown = self.desk.names
+                desk, shown = await self._laid, self.desk.names
+                self._laying = self._laid = None
                 self._sit_down(desk)
             except Fault as fault:
                 self._handle_exception(fault)
                 return
-            self._laying = self._laid = None
-            self._hear_no_more()
-            if desk.names != shown:
-                await self.screen.recompose()
-                self.screen.refresh_bindings()
+            self._foretold.close()
+            await self.reseat(desk.names != shown)
         await off_loop(heaps.share)  # before many threads ask at once
         for watch in self.monitor.watches():
             self.start(watch, "monitor", exclusive=False)
@@ -194,14 +168,25 @@ class Opening(Reports, App[None]):
         gc.enable()
 
     async def on_event(self, event: events.Event) -> None:
-        if self.opening and isinstance(event, events.InputEvent) and not self._is_quit(event):
+        waits = self.opening or self._early
+        if waits and isinstance(event, events.InputEvent) and not self._is_meant_now(event):
             self._early += [event] if isinstance(event, events.Key) else []
         else:
             await super().on_event(event)
 
-    def _is_quit(self, event: events.InputEvent) -> bool:
-        quits = self._keymap.get("app.quit", "q").split(",")
-        return isinstance(event, events.Key) and event.key in (*quits, "ctrl+q", "ctrl+c")
+    def _is_meant_now(self, event: events.InputEvent) -> bool:
+        """To leave, always; to go where something was foretold, unless it was typed behind what has to wait."""
+        if not isinstance(event, events.Key):
+            return False
+        if event.key in (*self._keys_of("quit"), "ctrl+q", "ctrl+c"):
+            return True
+        places = [key for place in _FORETOLD for key in self._keys_of(place)]
+        return self.opening and bool(self._foretold.lanes) and not self._early and event.key in places
+
+    def _keys_of(self, name: str) -> list[str]:
+        action = action_named(EVERYWHERE, name)
+        assert action is not None
+        return self._keymap.get(action.id, action.key).split(",")
 
     def on_unmount(self) -> None:
         for backend in self.desk.backends:

@@ -1,4 +1,4 @@
-"""Who is sent ahead to count: what they say, what they leave alone, and when they are gone."""
+"""Who is sent ahead to read: what they say, what they leave alone, and when they are gone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from console.__main__ import _counted
+from console.__main__ import _foretold
+from console.ahead import Ahead, said
 from console.core.backend import Count
 from console.core.faults import ConfigFault
-from console.core.item import Condition
+from console.core.item import NEEDS_EYES, Condition
 from console.settings import load
 from tests.ui.terminal import ROOT, Terminal
 from tests.ui.world import NOON, make_async
@@ -23,12 +24,12 @@ from tests.ui.world import NOON, make_async
 SHOWING = textwrap.dedent("""
     import sys, threading
     from pathlib import Path
-    from console.__main__ import _bare, _counted
+    from console.__main__ import _bare, _foretold
     from console.ahead import send
     from console.glance import glance
     from console.settings import load
     path = Path(sys.argv[1])
-    ahead = send(lambda: _counted(load(path)))
+    ahead = send(lambda: _foretold(load(path)))
     path.with_name("child").write_text(str(ahead._child))
     from console.ui.app import run_console
     sys.exit(run_console(_bare(glance(path), False), lambda: threading.Event().wait(), ahead=ahead))
@@ -43,10 +44,10 @@ HANGING = textwrap.dedent("""
 FAILING = textwrap.dedent("""
     import sys
     from pathlib import Path
-    from console.__main__ import _counted
+    from console.__main__ import _foretold
     from console.ahead import send
     from console.settings import load
-    ahead = send(lambda: _counted(load(Path(sys.argv[1]))))
+    ahead = send(lambda: _foretold(load(Path(sys.argv[1]))))
     print(ahead.heard())
     ahead.close()
 """)
@@ -85,10 +86,13 @@ def alive(process: int) -> bool:
         return False
 
 
-def test_what_answers_is_counted_as_it_is_and_nothing_is_left_beside_it(config: Path) -> None:
+def test_what_answers_is_foretold_as_it_is_and_nothing_is_left_beside_it(config: Path) -> None:
     before = {path: path.read_bytes() for path in config.parent.iterdir()}
-    ((name, counts),) = _counted(load(config))
+    (again, page), (name, counts) = _foretold(load(config))
     assert (name, counts[Condition.TERMINAL], counts[Condition.STUCK]) == ("queue", Count(36), Count(12))
+    assert again == name
+    assert {item.condition for item in page.items} <= set(NEEDS_EYES)
+    assert page.items
     assert {path: path.read_bytes() for path in config.parent.iterdir()} == before
 
 
@@ -100,6 +104,21 @@ def test_the_figures_are_shown_while_the_console_still_loads_its_drivers(config:
     terminal.press("q")
     assert terminal.left() == 0
     assert not alive(int(config.with_name("child").read_text()))
+
+
+def test_so_are_the_first_rows(config: Path) -> None:
+    """The key that leads to them does not wait for the drivers; the next one does, and says nothing of it."""
+    terminal = Terminal([sys.executable, "-c", SHOWING, str(config)])
+    terminal.press("2")
+    terminal.until("next retry")
+    terminal.until("task-")
+    shown = terminal.until("≥ 96")
+    assert "gone has not answered yet" in shown
+    assert "Nothing needs eyes" not in shown
+    terminal.press("r")
+    assert "Plan" not in terminal.read()
+    terminal.press("q")
+    assert terminal.left() == 0
 
 
 def test_whoever_has_said_all_is_not_left_behind_as_a_zombie(config: Path) -> None:
@@ -126,6 +145,16 @@ def test_one_whose_sender_was_killed_ends_by_itself() -> None:
     while alive(int(done.stdout)):
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+def test_what_cannot_be_understood_is_silence() -> None:
+    """A plugin's page may have what this process cannot load."""
+    reading, writing = os.pipe()
+    ahead = Ahead(os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "600"), reading)
+    os.write(writing, said(("queue", {}))[:4] + b"x" * 99)
+    os.close(writing)
+    assert ahead.heard() is None
+    ahead.close()
 
 
 def test_nobody_is_sent_by_a_process_with_threads() -> None:

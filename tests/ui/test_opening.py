@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from console.ahead import Ahead, said
+from console.core.backend import PageRequest
 from console.core.desk import Desk, Unavailable
 from console.core.faults import ConfigFault, PluginFault
+from console.core.query import Filter
 from console.glance import Glance, glance
 from console.ui.app import Console
 from console.ui.screens.failures import FailuresScreen
-from tests.ui.driving import console, screen_text, until
+from console.ui.widgets.filter_bar import FilterBar
+from tests.ui.driving import console, items, screen_text, until
 from tests.ui.world import desk, small_world
 
 
@@ -38,6 +48,71 @@ async def test_keys_wait_for_the_desk_and_then_count(tmp_path: Path) -> None:
         assert not isinstance(app.screen, FailuresScreen)
         ready.set()
         await until(pilot, lambda: isinstance(app.screen, FailuresScreen) and "task-00" in screen_text(pilot))
+    assert app.crash is None
+
+
+@contextmanager
+def foretelling(laid: Desk) -> Iterator[Ahead]:
+    """Somebody ahead who has read this desk's backends, and has not ended yet."""
+    reading, writing = os.pipe()
+    requests = [(backend, PageRequest(Filter(), laid.clock.now())) for backend in laid.backends]
+    words: list[Any] = [(backend.name, backend.counts(Filter(), laid.clock.now())) for backend, _ in requests]
+    words += [(backend.name, backend.page(request)) for backend, request in requests]
+    ahead = Ahead(os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "600"), reading)
+    threading.Thread(target=lambda: [os.write(writing, said(word)) for word in words], daemon=True).start()
+    try:
+        yield ahead
+    finally:
+        ahead.close()
+        os.close(writing)
+
+
+async def test_rows_that_were_foretold_stay_until_those_that_are_read_here_are_there(tmp_path: Path) -> None:
+    laid, ready = small_world(tmp_path, 40), threading.Event()
+    with foretelling(laid) as ahead:
+        app = Console(named(laid), lay=lambda: (ready.wait(60), laid)[1], ahead=ahead)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await pilot.press("2")
+            await until(pilot, lambda: "task-00" in screen_text(pilot) and "of 36" in screen_text(pilot))
+            await pilot.press("down", "down")
+            assert app.opening
+            assert items(pilot).cursor == 0
+            told = items(pilot).lanes
+            ready.set()
+            while items(pilot).cursor < 2:
+                assert "task-00" in screen_text(pilot)
+                await pilot.pause()
+            assert items(pilot).lanes is not told
+            await pilot.press("slash", *"deadlock", "enter")
+            await until(pilot, lambda: items(pilot).complete and 0 < items(pilot).total() < 36)
+    assert app.crash is None
+
+
+async def test_a_place_that_was_foretold_is_read_as_often_as_the_config_says(tmp_path: Path) -> None:
+    laid, ready = replace(small_world(tmp_path, 40), refresh=timedelta(milliseconds=50)), threading.Event()
+    with foretelling(laid) as ahead:
+        app = Console(replace(named(laid), refresh=timedelta(hours=1)), lay=lambda: (ready.wait(60), laid)[1], ahead=ahead)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await pilot.press("2")
+            await until(pilot, lambda: "task-00" in screen_text(pilot))
+            ready.set()
+            await until(pilot, lambda: not app.opening)
+            with sqlite3.connect(tmp_path / "analysis.db") as queue:
+                queue.execute("DELETE FROM async_tasks")
+            await until(pilot, lambda: "  gone" in screen_text(pilot))
+    assert app.crash is None
+
+
+async def test_a_key_typed_behind_one_that_waits_waits_too(tmp_path: Path) -> None:
+    laid, ready = small_world(tmp_path, 40), threading.Event()
+    with foretelling(laid) as ahead:
+        app = Console(named(laid), lay=lambda: (ready.wait(60), laid)[1], ahead=ahead)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await pilot.press("2", "slash", "1", "2", "enter")
+            assert isinstance(app.screen, FailuresScreen)
+            ready.set()
+            await until(pilot, lambda: str(app.screen.query_one(FilterBar).filter) == "12")
+            assert isinstance(app.screen, FailuresScreen)
     assert app.crash is None
 
 

@@ -78,6 +78,11 @@ class FailuresScreen(Place):
         if self.table.question is None:
             self._ask()
 
+    async def reseated(self, renamed: bool) -> None:
+        await super().reseated(renamed)
+        self.table.reseat(self.console_app.lanes)
+        self._recount()
+
     @property
     def table(self) -> ItemList:
         return self.query_one(ItemList)

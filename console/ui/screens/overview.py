@@ -72,6 +72,12 @@ class OverviewScreen(Place):
             grid.set_class(self.size.width >= 120 and cards > 1, "two")
             grid.set_class(self.size.width >= 200 and cards > 2, "three")
 
+    async def reseated(self, renamed: bool) -> None:
+        await super().reseated(renamed)
+        if renamed:
+            await self.recompose()
+            self.refresh_bindings()
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "demo" and not self.has(NO_CONFIG):
             return False  # nobody with backends looks for it

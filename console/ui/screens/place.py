@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.screen import Screen
+from textual.timer import Timer
 
 from console.ui.actions import EVERYWHERE, Action, action_named, actions_of
 from console.ui.messages import HealthChanged
@@ -53,7 +54,10 @@ class Place(Reports, Screen[Any]):
     def on_mount(self) -> None:
         self.set_interval(1.0, self._tick)
         self._tick()
-        self.set_interval(self.desk.refresh.total_seconds(), self._read_again_if_shown)
+        self._refreshing = self._refresh_as_configured()
+
+    def _refresh_as_configured(self) -> Timer:
+        return self.set_interval(self.desk.refresh.total_seconds(), self._read_again_if_shown)
 
     def _tick(self) -> None:
         if self.is_current:
@@ -81,6 +85,12 @@ class Place(Reports, Screen[Any]):
     @on(HealthChanged)
     def _healths_changed(self) -> None:
         self._tick()
+
+    async def reseated(self, renamed: bool) -> None:  # noqa: ARG002
+        """The backends are open now; `renamed` says that they are not those that were named before. What the config
+        says was not known until here either."""
+        self._refreshing.stop()
+        self._refreshing = self._refresh_as_configured()
 
     def narrow(self, text: str) -> None:
         """Show only what matches this filter, where the place lists items."""

@@ -185,8 +185,15 @@ class ItemList(Reports, Marking):
         self.set_reactive(LineTable.cursor, 0)
         self.scroll_to(y=0, animate=False)
 
-    def _begin(self, question: Question, from_end: bool) -> None:
-        from console.ui.feed import Feed, Source  # behind the first frame, as all that reads
+    def reseat(self, lanes: Lanes) -> None:
+        """The backends are reached another way now; what was shown stays until they have answered."""
+        shown = () if self._feed is None else tuple(row for _, row in self._feed.loaded())
+        self.lanes = lanes
+        if self.question is not None:
+            self._begin(self.question, from_end=False, shown=shown)
+
+    def _begin(self, question: Question, from_end: bool, shown: tuple[Row, ...] = ()) -> None:
+        from console.ui.feed import Chunk, Feed, Source  # behind the first frame, as all that reads
 
         self._stop.requested = True
         self._stop = Raised()
@@ -198,6 +205,10 @@ class ItemList(Reports, Marking):
         self._feed = Feed(source)
         self._ticked.clear()
         self._reading = self._again = False
+        if shown:
+            self._feed.accept(0, Chunk(shown, source.start()))
+            self.reload()
+            return
         self.resized()
         self.refresh()
         self.read_wanted()
