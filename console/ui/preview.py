@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from datetime import date
 
-from console.core.backend import Budget, Change, UndoKind
+from console.core.backend import Budget, Change, Image, UndoKind
 from console.core.item import Condition
 from console.core.plan import Plan
 from console.core.release import Canary, Now, Over, Rate
@@ -20,16 +22,33 @@ UNDO = {
 }
 _LONGEST_LIST = 8
 _LONGEST_VALUE = 60
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)?", re.ASCII)
 
 
-def becoming(change: Change) -> str:
-    """What the guard compares, and what it would be set to."""
-    pairs = ((_value(was), _value(will)) for was, will in zip(change.before, change.after, strict=False))
-    return " · ".join(was if was == will else f"{was} → {will}" for was, will in pairs)
+def becoming(change: Change, today: date) -> str:
+    """What the guard compares, and what it would be set to. Times are shortened, unless that would hide a change."""
+    pairs = zip(_flat(change.before), _flat(change.after), strict=False)
+    return " · ".join(_pair(was, will, today) for was, will in pairs)
 
 
-def _value(value: object) -> str:
+def _flat(image: Image) -> Iterator[object]:
+    """A unit of several parts, one after the other."""
+    for value in image:
+        yield from value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _pair(was: object, will: object, today: date) -> str:
+    if was == will:
+        return _value(was, today)
+    short = _value(was, today), _value(will, today)
+    return " → ".join(short if short[0] != short[1] else (_value(was), _value(will)))
+
+
+def _value(value: object, today: date | None = None) -> str:
     text = "–" if value is None else str(value)
+    if today is not None and (found := _TIME.fullmatch(text)):
+        day, time, zone = found.groups()
+        return f"{'' if day == today.isoformat() else f'{day} '}{time}{'Z' if zone in ('+00:00', 'Z') else zone or ''}"
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 

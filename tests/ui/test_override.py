@@ -93,7 +93,7 @@ async def test_marked_items_are_requeued_recorded_and_undone(tmp_path: Path) -> 
             pilot, lambda: isinstance(pilot.app.screen, TrailScreen) and "the timeouts are over" in screen_text(pilot)
         )
         await pilot.press("v")
-        await until(pilot, lambda: "✓ intact" in screen_text(pilot))
+        await until(pilot, lambda: "✓ intact" in screen_text(pilot) and "records, as of 03:12:40Z" in screen_text(pilot))
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, OverrideScreen) and "changed" in screen_text(pilot))
         await pilot.press("z")
@@ -125,9 +125,17 @@ async def test_many_items_need_the_number_typed(tmp_path: Path) -> None:
         screen.query_one("#count").focus()
         await pilot.press("enter")
         await until(pilot, lambda: f"✗ {changes} items would change: type that number" in screen_text(pilot))
-        fill(screen, "a reason", str(changes))
+        fill(screen, "", str(changes))
+        await pilot.press("enter")
+        await until(pilot, lambda: "✗ a reason is required" in screen_text(pilot))
+        assert screen.query_one("#reason").has_focus
+        await pilot.press(*"disk", "space", *"is", "space", *"back")
         await until(pilot, lambda: not button.disabled)
-        assert "type that number" not in screen_text(pilot)
+        assert "is required" not in screen_text(pilot)
+        screen.query_one("#count").focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen))
+        await until(pilot, lambda: f"{changes} of {changes}" in screen_text(pilot))
 
 
 async def test_a_plan_can_be_left_at_any_moment(tmp_path: Path) -> None:

@@ -323,16 +323,25 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
 
     @on(Input.Submitted)
     def _entered(self, event: Input.Submitted) -> None:
-        """On to what is still missing for a yes; then to the yes itself. A number that is not the one is told."""
-        if event.input.id == "count" and self.plan is not None and event.value.strip() != str(self.plan.changes):
-            self.problem = f"{self.plan.changes} items would change: type that number"
+        """On to what is still missing for a yes. Whoever types the number of items and enter has said it."""
+        if event.input.id == "count":
+            self._counted(event.value.strip())
             return
-        missing = {"reason": ("#count", "#confirm"), "count": ("#confirm",)}.get(event.input.id or "", ())
+        missing = ("#count", "#confirm") if event.input.id == "reason" else ()
         for widget in (self.query_one(id) for id in missing):
             if widget.focusable and widget.display:
                 widget.focus()
                 return
         self.focus_next()
+
+    def _counted(self, typed: str) -> None:
+        if self.plan is not None and typed != str(self.plan.changes):
+            self.problem = f"{self.plan.changes} items would change: type that number"
+        elif self.plan is not None and not self.query_one("#reason", QueryInput).value.strip():
+            self.problem = "a reason is required: why is this done?"
+            self.query_one("#reason").focus()
+        else:
+            self._confirmed()
 
     def on_key(self, event: events.Key) -> None:
         """Whoever types while a button has the focus means the reason, also with keys that were on their way."""
@@ -368,4 +377,5 @@ def _told_here(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _first_items(operations: Operations, plan: Plan) -> list[str]:
-    return [f"{key}  {becoming(change)}" for key, change in operations.foreseen(plan, _ITEMS_SHOWN)]
+    today = plan.created_at.date()
+    return [f"{key}  {becoming(change, today)}" for key, change in operations.foreseen(plan, _ITEMS_SHOWN)]

@@ -113,7 +113,7 @@ class RunScreen(Place):
             return
         if _is_paused(run):
             return
-        yield [Cell("  rate          ", "muted"), Cell(f"{run.rate:,.0f} per second" if run.rate else "–")]
+        yield [Cell("  rate          ", "muted"), Cell(f"{thousands(round(run.rate))} per second" if run.rate else "–")]
         if not run.over and run.rate and progress is not None and not isinstance(run.plan.release, Canary):
             left = timedelta(seconds=(run.plan.changes - progress.done) / run.rate)
             yield [Cell("  left          ", "muted"), Cell(f"about {countdown(left)}")]

@@ -232,7 +232,11 @@ class TrailScreen(Place):
         state.left = Content.from_markup(" [$muted]verifying…[/]")
         found = await off_loop(auditor.verify)
         if found.ok:
-            state.left = safe.phrase(" [$success]✓ intact[/] [$muted]$count records[/]", count=thousands(found.records))
+            state.left = safe.phrase(
+                " [$success]✓ intact[/] [$muted]$count records, as of $now[/]",
+                count=thousands(found.records),
+                now=f"{self.desk.clock.now():%H:%M:%S}Z",
+            )
         else:
             state.left = safe.phrase(
                 " [b $error]✗ broken at record $seq:[/] $what", seq=found.first_bad, what=found.what

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len, get_character_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import Binding, BindingType
@@ -38,17 +38,24 @@ def wrapped(line: Line, width: int) -> list[list[Cell]]:
 
 def _chopped(text: str, width: int) -> list[str]:
     """Rows of a text, broken at a blank where one is near."""
-    if len(text) <= width and (text.isascii() or cell_len(text) <= width):
-        return [text]
-    if not text.isascii():
-        return chop_cells(text, width)
     rows, at = [], 0
-    while len(text) - at > width:
-        cut = text.rfind(" ", at + width * 2 // 3, at + width + 1)
-        end = cut if cut > at else at + width
+    while (fits := _fitting(text, at, width)) < len(text) - at:
+        cut = text.rfind(" ", at + fits // 2, at + fits + 1)
+        end = cut if cut > at else at + fits
         rows.append(text[at:end])
         at = end + 1 if cut > at else end
     return [*rows, text[at:]]
+
+
+def _fitting(text: str, at: int, width: int) -> int:
+    """How many characters from there on are a row. Mostly each is a cell wide; where one is not, all are measured."""
+    some = text[at : at + width]
+    if some.isascii() or (len(some) == width == cell_len(some) and text[at + width : at + width + 1].isascii()):
+        return len(some)
+    cells, end = 0, at
+    while end < len(text) and (cells := cells + get_character_cell_size(text[end])) <= width:
+        end += 1
+    return end - at
 
 
 class TextPane(ScrollView, can_focus=True):
