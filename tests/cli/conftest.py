@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from tests.cli import place as places
 from tests.cli.place import Place
+
+
+@pytest.fixture(autouse=True)
+def _own_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is due soon is due soon when the test runs, not when it was found."""
+    monkeypatch.setattr(places, "NOW", datetime.now(UTC).replace(microsecond=0))
 
 
 @pytest.fixture(autouse=True)

@@ -68,6 +68,11 @@ class Tally:
     """Seconds an override takes when nobody is killed, by the size of its chunks."""
 
     @property
+    def caught(self) -> bool:
+        """Somebody who has to be found out was."""
+        return bool(self.twice and self.unrecorded)
+
+    @property
     def ok(self) -> bool:
         return not (self.lost or self.twice or self.unrecorded or self.wrong or self.unfinished or self.broken)
 
@@ -279,11 +284,14 @@ def campaign(
     kind: str, items: int, kills: int, seed: int, *, overrides: int = 0, naive: bool = False, points: Sequence[str] = (), cut: bool = False,
     log: bool = False,
 ) -> Tally:
-    """At least so many kills, and so many overrides that were killed; or give up when they don't come."""
+    """At least so many kills, and so many overrides that were killed; or give up when they don't come. A naive writer is
+    killed on until it is caught: a few moments may all be ones in which it had nothing under way."""
     tally, chance = Tally(kind, seed, asked=kills), random.Random(seed)
     if kills and not naive:
         tally.whole = {chunk: undisturbed(kind, items, chunk) for chunk in (CHUNKS[:1] if cut else CHUNKS)}
-    while (tally.kills < kills or tally.struck < overrides) and tally.rounds < 4 + 2 * kills:
+    while tally.rounds < 4 + 2 * kills:
+        if tally.kills >= kills and tally.struck >= overrides and (tally.caught or not naive):
+            break
         if cut:
             cut_round(items, min(CUTS_PER_ROUND, kills), tally, chance)
         else:

@@ -80,7 +80,12 @@ class FileTasks(System):
         return Counter(name.removesuffix(".task") for name in self._appeared()[first:] if name.endswith(".task"))
 
     def _contents(self) -> dict[str, str]:
-        return {path.name: path.read_text() for path in self.queue.iterdir() if path.is_file()}
+        """Files may be handed on while they are read: one that is gone again has no content."""
+        found: dict[str, str] = {}
+        for path in self.queue.iterdir():
+            with suppress(FileNotFoundError):
+                found[path.name] = path.read_text()
+        return found
 
     def touched(self) -> set[str]:
         before, now = json.loads((self.folder / "before.json").read_text()), self._contents()
