@@ -62,12 +62,14 @@ def cases(quick: bool) -> Iterator[Result]:
 
 
 def _opening(large: Path, small: Path, turns: int) -> Iterator[Result]:
-    """The list on the large queue; the console's figures on the small one, where counting takes no time of its own."""
+    """The list on the large queue; the console's figures on the small one, where counting takes no time of its own,
+    and its rows on the large one again, asked for by a key that was typed before there was anything to see."""
     commands = (program("empty"), program("bare_list", large), console(config_for(small)))
     for command in commands:  # byte code is cached, files are in memory
         with Terminal(command) as terminal:
             terminal.when(PAINTED)
-    bare, bare_rows, whole, whole_rows = [], [], [], []
+    bare, bare_rows, whole, figures, whole_rows = [], [], [], [], []
+    listing = console(config_for(large))
     for _ in range(turns):
         empty = _frame(commands[0])
         frame, rows = _frame_and_rows(commands[1])
@@ -75,12 +77,14 @@ def _opening(large: Path, small: Path, turns: int) -> Iterator[Result]:
         bare_rows.append((rows, frame))
         frame, rows = _frame_and_rows(commands[2])
         whole.append((frame, empty))
-        whole_rows.append((rows, frame))
+        figures.append((rows, frame))
+        whole_rows.append((_rows_asked_for(listing), frame))
     yield from_pairs("first frame: the list alone", 1.1, bare, note="against an empty app")
     yield from_pairs("first rows: the list alone", 1.7, bare_rows, note="against its first frame")
     yield from_pairs("first frame: the console", 1.9, whole, note="against an empty app")
     yield from_pairs("first frame: a third of harlequin's", _A_THIRD, whole, note="against an empty app")
-    yield from_pairs("first figures: the console", 1.7, whole_rows, note="against its first frame")
+    yield from_pairs("first figures: the console", 1.7, figures, note="against its first frame")
+    yield from_pairs("first rows: the console", 1.7, whole_rows, note="against its first frame")
 
 
 def _frame(command: Sequence[str]) -> float:
@@ -91,6 +95,12 @@ def _frame(command: Sequence[str]) -> float:
 def _frame_and_rows(command: Sequence[str]) -> tuple[float, float]:
     with Terminal(command) as terminal:
         return terminal.when(PAINTED), terminal.when(says(" terminal"))
+
+
+def _rows_asked_for(command: Sequence[str]) -> float:
+    with Terminal(command) as terminal:
+        terminal.send(b"2")
+        return terminal.when(says("ERR_"))
 
 
 # -- keys ------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from rich.table import Table
 from benchmarks.bulk import Bench
 from benchmarks.data import async_tasks
 from benchmarks.measure import timed
-from benchmarks.reading import FAILED, NOW, open_queue
+from benchmarks.opening import open_queue
+from benchmarks.reading import FAILED, NOW
 from console.core.backend import PageRequest
 from console.core.groups import Groups
 from console.core.query import Filter

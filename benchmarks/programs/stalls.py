@@ -8,7 +8,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from benchmarks.programs.listing import open_queue
+from benchmarks.opening import open_queue
 from console.core.desk import Desk
 from console.core.limits import Limits
 from console.core.ports import Never
