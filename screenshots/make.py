@@ -199,7 +199,7 @@ async def run(pilot: Pilot[None]) -> None:
     screen = pilot.app.screen
     assert isinstance(screen, PlanScreen)
     assert screen.plan is not None
-    await pilot.press("enter", *str(screen.plan.changes), "enter", "enter")
+    await pilot.press("enter", *str(screen.plan.changes), "enter")
     await until(pilot, r"canary: 2\d good, 0 bad of 50")
     await pilot.pause(1.2)
 
