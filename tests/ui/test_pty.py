@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,44 @@ def test_a_signal_ends_it_with_the_terminal_restored(folder: Path, number: signa
     terminal.child.kill(number)
     assert terminal.left(5) == 128 + number
     assert b"\x1b[?1049l" in terminal.sent
+
+
+def stalled(folder: Path) -> Terminal:
+    """A console whose terminal takes nothing any more, as when an ssh session hangs."""
+    terminal = opened(folder, "queue.db")
+    terminal.until("36 terminal")
+    for _ in range(40):
+        terminal.press("21")
+        time.sleep(0.05)
+    return terminal
+
+
+def test_a_signal_ends_it_though_the_terminal_takes_nothing(folder: Path) -> None:
+    terminal = stalled(folder)
+    terminal.child.kill(signal.SIGTERM)
+    end = time.monotonic() + 10
+    while terminal.child.isalive():
+        assert time.monotonic() < end, "it waits for its terminal"
+        time.sleep(0.05)
+
+
+def test_a_terminal_that_took_nothing_for_a_while_is_painted_anew(folder: Path) -> None:
+    terminal = stalled(folder)
+    time.sleep(3)
+    terminal.press("2")
+    time.sleep(1)
+    terminal.until("task-00", within=10)
+    missed = sound(terminal)
+    terminal.press("1")
+    terminal.until("36 terminal")
+    terminal.press("2")
+    terminal.until("task-00")
+    assert missed == sound(terminal)
+
+
+def sound(terminal: Terminal) -> list[str]:
+    """What stands still on the screen."""
+    return [re.sub(r"[0-9:]+[smh]?", "0", line) for line in terminal.read().splitlines()]
 
 
 COLOUR = re.compile(rb"\x1b\[(?:[0-9]+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9]+)*m")
