@@ -107,7 +107,7 @@ def cases(quick: bool) -> Iterator[Result]:
         url = _database(server, rows)
         yield from _reading(url, turns)
         template = str(sa.make_url(url).database)
-        pairs = [(_created(server, template), _created(server, template)) for _ in range(1 if quick else 3)]
+        pairs = [(_created(server, template), _created(server, template)) for _ in range(1 if quick else 5)]
         yield from _bulk(pairs, rows // 10)
 
 

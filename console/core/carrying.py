@@ -186,6 +186,8 @@ class Carrier:
         self._conclude(intent, share, outcomes)
         if seen is not None:
             self._watch_step(seen, outcomes, at)
+        if NOT_APPLIED not in outcomes.outcomes:
+            return PlanRows()
         return rows.only([what == NOT_APPLIED for what in outcomes.outcomes])
 
     def _announced(self, share: Share, rows: PlanRows, at: datetime) -> dict[str, Any]:
@@ -214,10 +216,11 @@ class Carrier:
         counts = dict(Counter(outcomes.outcomes))
         body = {"backend": share.backend, "plan_hash": self._plan.hash, "counts": counts}
         self._book.conclude(self._op_id, self._owner, intent, outcomes, body, self._clock.now())
-        done = self._done
-        for ordinal, outcome in zip(outcomes.ordinals, outcomes.outcomes, strict=True):
-            if outcome != NOT_APPLIED:
-                done[ordinal] = 1
+        over = outcomes
+        if NOT_APPLIED in counts:
+            over = outcomes.only([what != NOT_APPLIED for what in outcomes.outcomes])
+        for first, last in _ranges(over.ordinals):
+            self._done[first : last + 1] = b"\1" * (last - first + 1)
         for kind, count in counts.items():
             if kind != NOT_APPLIED:
                 self._progress.counts[OutcomeKind(kind)] += count
@@ -304,7 +307,7 @@ def _per_item(rows: PlanRows, outcomes: Sequence[Outcome]) -> ItemOutcomes:
 
 def _ranges(ordinals: Sequence[int]) -> list[list[int]]:
     """Ordinals as first-and-last pairs: one pair, unless some are being done again."""
-    if ordinals[-1] - ordinals[0] == len(ordinals) - 1:
+    if ordinals and ordinals[-1] - ordinals[0] == len(ordinals) - 1:
         return [[ordinals[0], ordinals[-1]]]
     ranges: list[list[int]] = []
     for ordinal in ordinals:

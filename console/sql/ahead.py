@@ -1,4 +1,4 @@
-"""Reading ahead: a server looks for the next batch while this side is busy with the one before."""
+"""Reading ahead: the next batch is looked for while whoever asked is busy with the one before, or waits."""
 
 from __future__ import annotations
 

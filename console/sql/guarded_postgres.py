@@ -70,7 +70,7 @@ class _Chunk:
             name: array_text(values if whole else [values[n] for n in numbers])
             for name, values in self._arrays.items()
         }
-        return {**self._shared, **arrays}
+        return {**self._shared, **arrays, "all": len(numbers)}
 
 
 def _places(units: Sequence[str]) -> Sequence[str | None]:
@@ -113,7 +113,8 @@ class PostgresGuard:
     def _swap(self, chunk: _Chunk, work: _Work) -> list[Outcome]:
         with self._database.writing() as writer:
             outcomes = work(writer, chunk, range(chunk.count))
-            if left := [n for n in range(chunk.count) if n not in outcomes]:
+            if len(outcomes) < chunk.count:
+                left = [n for n in range(chunk.count) if n not in outcomes]
                 self._explain(writer, chunk.changes, left, outcomes)
         return [outcomes[n] for n in range(chunk.count)]
 
@@ -121,7 +122,7 @@ class PostgresGuard:
         """Nearly always no row refuses, and no savepoint is needed; where one does, all is done again with them."""
         done = self._set(writer, chunk, numbers, by_place=True)
         if len(done) < len(numbers):
-            done += self._set(writer, chunk, sorted(set(numbers) - set(done)), by_place=False)
+            done = [*done, *self._set(writer, chunk, sorted(set(numbers) - set(done)), by_place=False)]
         return dict.fromkeys(done, CHANGED)
 
     def _part(self, writer: Writer, chunk: _Chunk, numbers: Sequence[int]) -> dict[int, Outcome]:
@@ -136,10 +137,10 @@ class PostgresGuard:
             first = self._part(writer, chunk, numbers[:middle])
             return first | self._part(writer, chunk, numbers[middle:])
 
-    def _set(self, writer: Writer, chunk: _Chunk, numbers: Sequence[int], *, by_place: bool) -> list[int]:
+    def _set(self, writer: Writer, chunk: _Chunk, numbers: Sequence[int], *, by_place: bool) -> Sequence[int]:
         """Which of these were taken and set."""
-        done = writer.execute(self._sql.update(by_place, chunk.shared), chunk.given(numbers))
-        return [numbers[n - 1] for (n,) in done]
+        ((done,),) = writer.execute(self._sql.update(by_place, chunk.shared), chunk.given(numbers))
+        return numbers if done is None else [numbers[n - 1] for n in done]
 
     def _explain(
         self, writer: Writer, changes: Changes, left: list[int], outcomes: dict[int, Outcome]
@@ -204,6 +205,8 @@ class _Statements:
             f"WITH taken AS MATERIALIZED (SELECT c.n, t.ctid AS place{kept}"
             f" FROM unnest({unnested}) WITH ORDINALITY AS c({', '.join(arrays)}, n) JOIN {self._table} t"
             f" ON {f't.ctid = c.place AND {found}' if by_place else found}"
-            f" WHERE {guard} FOR UPDATE OF t SKIP LOCKED)"
-            f" UPDATE {self._table} AS t SET {sets} FROM taken WHERE t.ctid = taken.place RETURNING taken.n"
+            f" WHERE {guard} FOR UPDATE OF t SKIP LOCKED),"
+            f" done AS (UPDATE {self._table} AS t SET {sets} FROM taken WHERE t.ctid = taken.place RETURNING taken.n)"
+            # Nearly always all of them are set, and nobody has to tell which.
+            " SELECT CASE WHEN count(*) < %(all)s THEN coalesce(array_agg(n), '{}') END FROM done"
         )

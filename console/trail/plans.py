@@ -13,6 +13,7 @@ from console.core.packing import Block, PlanRows, unpack
 from console.core.plan import Plan, Share
 from console.core.ports import Clock
 from console.core.release import Canary, Now, Over, Rate, Release
+from console.sql.ahead import ahead
 from console.trail.record import moment, stamp
 from console.trail.storage import Row, Storage, Writing, select
 
@@ -105,6 +106,10 @@ class Plans:
             raise _altered(found[0]) from None
 
     def rows(self, plan_id: str, first: int, last: int) -> Iterator[PlanRows]:
+        """Read and unpacked ahead: whoever carries a plan out mostly waits for a database."""
+        return ahead(self._rows(plan_id, first, last))
+
+    def _rows(self, plan_id: str, first: int, last: int) -> Iterator[PlanRows]:
         for block in self.blocks(plan_id, first, last):
             if rows := unpack(block)[max(first - block.first, 0) : last - block.first + 1]:
                 yield rows
