@@ -105,10 +105,11 @@ def signalled(order: Order, kind: str) -> Iterator[Line]:
         signals.trial(kind, signals.SIGNALS[n % 3], 2_000, total)
     yield Line(f"ssh lost (SIGHUP, SIGTERM, SIGINT): {kind}", total.trials, total.counts, total.ok)
     if kind == "sqlite_queue":
-        total = signals.Signalled()
-        for _ in range(order.count(6, 1)):
-            hangup.trial(total)
-        yield Line("ssh lost (the terminal of a console closed in mid-override)", total.trials, total.counts, total.ok and total.midway > 0)
+        for what, hangs in (("closed in mid-override", False), ("hanging in mid-override, then SIGTERM", True)):
+            total = signals.Signalled()
+            for _ in range(order.count(6, 1)):
+                hangup.trial(total, hangs=hangs)
+            yield Line(f"ssh lost (the terminal of a console {what})", total.trials, total.counts, total.ok and total.midway > 0)
         total = signals.Signalled()
         while not total.unrecorded and total.trials < 20:
             signals.trial(kind, signals.SIGNALS[1], 2_000, total, naive=True)

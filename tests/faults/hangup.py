@@ -1,10 +1,11 @@
-"""ssh lost: the terminal of a console that carries out an override is closed; the chunk is finished and recorded, and
-the next console offers to resume it."""
+"""ssh lost: the terminal of a console that carries out an override is closed, or takes nothing any more and then a
+signal comes; the chunk is finished and recorded, and the next console offers to resume it."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -19,6 +20,8 @@ from tests.faults.world import WHENCE, WHO, final_outcomes
 from tests.ui.terminal import Terminal
 
 ITEMS = 20_000
+_UNREAD = 1.0
+"""Seconds in which places that are switched fill what a terminal holds that nobody reads."""
 CONFIG = """
 console: {{refresh: 1s, chunk_target: 1ms, max_items: 1000000, confirm_from: 1000000, trail: "sqlite:///{folder}/state/trail.db"}}
 backends:
@@ -26,13 +29,13 @@ backends:
 """
 
 
-def trial(total: Signalled) -> None:
+def trial(total: Signalled, *, hangs: bool = False) -> None:
     folder = Path(tempfile.mkdtemp(prefix="retriage-hangup-"))
     try:
         system, _ = systems.create("sqlite_queue", folder, ITEMS)
         (folder / "config.yaml").write_text(CONFIG.format(folder=folder))
         (folder / "config.yaml").chmod(0o600)
-        took = _hung_up(system)
+        took = _lost(system, hangs)
         if len(system.handed_back()) < ITEMS:
             _offered(folder)
         _judge(system, took, total)
@@ -51,7 +54,7 @@ def _opened(folder: Path) -> Iterator[Terminal]:
             terminal.child.close(force=True)
 
 
-def _hung_up(system: systems.System) -> float:
+def _lost(system: systems.System, hangs: bool) -> float:
     """Everything that failed is requeued by keys; seconds from the loss of the terminal to the end of the console."""
     with _opened(system.folder) as terminal:
         terminal.until("Retries in the next")
@@ -71,7 +74,12 @@ def _hung_up(system: systems.System) -> float:
             terminal._take(0.05)  # not until it is quiet: a run that is under way paints all the time
             assert time.monotonic() < end, f"nothing is handed back:\n{terminal.read()}"
         pid = terminal.child.pid
-        terminal.child.ptyproc.fileobj.close()
+        if hangs:
+            terminal.press("1212" * 10)
+            time.sleep(_UNREAD)
+            os.kill(pid, signal.SIGTERM)
+        else:
+            terminal.child.ptyproc.fileobj.close()
         began = time.monotonic()
         while os.waitpid(pid, os.WNOHANG) == (0, 0):
             assert time.monotonic() < began + 60, "it waits for a terminal that is gone"

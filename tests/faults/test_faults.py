@@ -180,9 +180,10 @@ def test_what_waits_is_a_part_of_the_table() -> None:
     assert set(WAITING) <= {(part, of) for part, (_, every) in PARTS.items() for of in every}
 
 
-def test_a_terminal_closed_in_mid_override() -> None:
+@pytest.mark.parametrize("hangs", [False, True], ids=["closed", "hanging"])
+def test_a_terminal_lost_in_mid_override(hangs: bool) -> None:
     total = signals.Signalled()
-    hangup.trial(total)
+    hangup.trial(total, hangs=hangs)
     assert total.ok, total
     assert total.midway == 1
 
