@@ -55,11 +55,12 @@ def units_of(plan: Plan, share: Share, backend: Requeues, rows: PlanRows, at: da
 
 
 def _numbers(rows: PlanRows) -> Sequence[int]:
-    """Neighbours with one unit are changed together."""
+    """Neighbours with one unit are changed together, if they were read together: only one image is compared and set."""
     texts = rows.units if all(rows.units) else [unit or key for unit, key in zip(rows.units, rows.keys, strict=True)]
     if len(set(texts)) == len(texts):  # each row is a unit of its own, as in most systems
         return range(len(texts))
-    return list(accumulate(map(ne, texts[1:], texts), initial=0)) if texts else []
+    whole = list(zip(texts, rows.befores, strict=True))
+    return list(accumulate(map(ne, whole[1:], whole), initial=0))
 
 
 def _keys(share: Share, rows: PlanRows, numbers: Sequence[int]) -> list[tuple[ItemKey, ...]]:

@@ -2,7 +2,8 @@
 
 Two statements, one that compares and one that sets, mis-record under two writers; a row found by its place
 alone may be another by now. So one statement takes the rows `FOR UPDATE SKIP LOCKED` by place *and* key, with
-their before-image, and sets what it took. What moved is taken in a second pass by its key alone.
+their before-image, and sets what it took, in the partition it took it from. What moved is taken in a second pass by
+its key alone.
 """
 
 from __future__ import annotations
@@ -202,11 +203,12 @@ class _Statements:
         kept = "".join(f", c.{name}" for name in arrays if name.startswith("a"))
         found = f"t.{self._key} = c.key"
         return (
-            f"WITH taken AS MATERIALIZED (SELECT c.n, t.ctid AS place{kept}"
+            f"WITH taken AS MATERIALIZED (SELECT c.n, t.tableoid AS part, t.ctid AS place{kept}"
             f" FROM unnest({unnested}) WITH ORDINALITY AS c({', '.join(arrays)}, n) JOIN {self._table} t"
             f" ON {f't.ctid = c.place AND {found}' if by_place else found}"
             f" WHERE {guard} FOR UPDATE OF t SKIP LOCKED),"
-            f" done AS (UPDATE {self._table} AS t SET {sets} FROM taken WHERE t.ctid = taken.place RETURNING taken.n)"
+            f" done AS (UPDATE {self._table} AS t SET {sets} FROM taken"
+            " WHERE t.ctid = taken.place AND t.tableoid = taken.part RETURNING taken.n)"
             # Nearly always all of them are set, and nobody has to tell which.
             " SELECT CASE WHEN count(*) < %(all)s THEN coalesce(array_agg(n), '{}') END FROM done"
         )

@@ -70,12 +70,12 @@ class Watchdog:
     def _look(self) -> None:
         while True:
             with self._lock:
-                late = [watch for watch in self._watches if not watch.cut and watch.end <= time.monotonic()]
+                for watch in self._watches:  # not once it has ended: its connection may be somebody else's by then
+                    if not watch.cut and watch.end <= time.monotonic():
+                        watch.cut_off()
                 idle = not self._watches
                 if idle:
                     self._wake.clear()
-            for watch in late:
-                watch.cut_off()
             if idle:
                 self._wake.wait()
             else:
@@ -96,6 +96,6 @@ class Watchdog:
                 if watch in self._watches:
                     watch.connection.cancel_safe(timeout=_CANCEL_PATIENCE)
         time.sleep(_LOOK_EVERY)
-        for watch in running:
-            if watch in self._watches:
+        with self._lock:
+            for watch in self._watches.intersection(running):
                 watch.cut_off()

@@ -50,7 +50,7 @@ class Steady:
             if not _takes(own, 0):
                 return
             self._stalled = False
-            data = _CANCEL
+            data = _CANCEL + data
             self._again()
         while data:
             try:
@@ -63,10 +63,12 @@ class Steady:
 
 def _unhurried(file: TextIO) -> int | None:
     """The same terminal, opened for us alone: not to wait for it is nothing whoever shares the file has asked for."""
-    try:
-        return os.open(os.ttyname(file.fileno()), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+    if not file.isatty():
         return None
+    for name in (os.ttyname, "/proc/self/fd/{}".format):  # in a container a terminal may have no name
+        with suppress(OSError):
+            return os.open(name(file.fileno()), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return None
 
 
 def _takes(own: int, within: float) -> bool:

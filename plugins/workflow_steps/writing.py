@@ -155,7 +155,7 @@ class StepGuard:
             writer, "workflow_step", [(then[0], was[1], then[1], then[2], then[8]) for was, then in moved], told
         )
         woken = [
-            (change.unit, change.before[0], change.after[0], change.after[1], change.after[2][8])
+            (change.unit, change.before[0], change.after[0], change.after[1], _moment(change))
             for change in changes if change.before[0] is not None
         ]
         self.transit(writer, "task", woken, told)
@@ -192,6 +192,11 @@ def _meant(change: Change) -> list[str]:
     """The steps that are planned. A plan that ends in the middle of a task has read the others too: whatever becomes
     of those, it is not the plan's."""
     return ["/".join(key.parts) for key in change.keys]
+
+
+def _moment(change: Change) -> Any:
+    """When it is changed, as the steps have it that are."""
+    return next(then[8] for was, then in zip(change.before[2:], change.after[2:], strict=True) if was != then)
 
 
 def _rows_of(change: Change) -> set[str]:

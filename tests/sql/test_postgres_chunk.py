@@ -11,7 +11,7 @@ from console.core.backend import Change
 from console.core.changes import Changes, SoleKeys
 from console.core.item import ItemKey
 from console.sql.guarded import Target
-from console.sql.guarded_postgres import _PLACE, _Chunk, _keys, _places, _Statements
+from console.sql.guarded_postgres import _PLACE, PostgresGuard, _Chunk, _keys, _places, _Statements
 from console.sql.postgres import PostgresDatabase
 from tests.plugins.postgres_analyses.server import database
 
@@ -56,3 +56,28 @@ def test_a_large_chunk_of_a_small_table_reads_its_own_rows_only(by_place: bool) 
         plan = own.execute(f"EXPLAIN {sql}".encode(), chunk.given(range(4000))).fetchall()
         attached.close()
     assert not [line for (line,) in plan if "Seq Scan" in line]
+
+
+PARTITIONED = """
+    CREATE TABLE t (id int PRIMARY KEY, a text) PARTITION BY RANGE (id);
+    CREATE TABLE t_low PARTITION OF t FOR VALUES FROM (0) TO (100);
+    CREATE TABLE t_high PARTITION OF t FOR VALUES FROM (100) TO (10000);
+    INSERT INTO t SELECT n, 'x' FROM generate_series(1, 150) n"""
+
+
+def test_rows_of_another_partition_in_the_same_place_are_left_alone() -> None:
+    """Places repeat in every partition; and a stray row would make up for one that is gone."""
+    target = Target("t", "id", ("a",), integer_key=True)
+    with database(PARTITIONED) as url, psycopg.connect(url, autocommit=True) as own:
+        places = dict(own.execute("SELECT id, ctid::text FROM t").fetchall())
+        attached = PostgresDatabase(url)
+        changes = [
+            Change(f"{id}@{place}", (ItemKey("q", (str(id),)),), ("x",), ("y",))
+            for id, place in ((1, places[1]), (101, places[101]), (2, places[2]), (5000, places[3]))
+        ]
+        outcomes = PostgresGuard(attached, target).swap(changes)
+        attached.close()
+        changed = {id for (id,) in own.execute("SELECT id FROM t WHERE a = 'y'")}
+    assert places[1] == places[100]
+    assert [outcome.detail for outcome in outcomes] == ["", "", "", "no longer there"]
+    assert changed == {1, 2, 101}

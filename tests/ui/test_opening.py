@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -85,6 +86,31 @@ async def test_rows_that_were_foretold_stay_until_those_that_are_read_here_are_t
             assert items(pilot).lanes is not told
             await pilot.press("slash", *"deadlock", "enter")
             await until(pilot, lambda: items(pilot).complete and 0 < items(pilot).total() < 36)
+    assert app.crash is None
+
+
+async def test_the_desk_may_be_laid_while_a_place_is_only_coming_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    laid, laying, ready = small_world(tmp_path, 40), threading.Event(), threading.Event()
+    composed = FailuresScreen.compose_place
+
+    def lay() -> Desk:
+        laying.set()
+        ready.wait(60)
+        return laid
+
+    def compose(self: FailuresScreen) -> Iterator[Any]:
+        ready.set()
+        time.sleep(0.3)  # as long as a first import of its module may hold the loop
+        yield from composed(self)
+
+    monkeypatch.setattr(FailuresScreen, "compose_place", compose)
+    with foretelling(laid) as ahead:
+        app = Console(named(laid), lay=lay, ahead=ahead)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await until(pilot, lambda: laying.is_set())
+            await pilot.press("2")
+            await until(pilot, lambda: "task-00" in screen_text(pilot) and not app.opening)
+            await until(pilot, lambda: items(pilot).lanes is app.lanes)
     assert app.crash is None
 
 

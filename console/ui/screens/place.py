@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,6 +31,10 @@ class Place(Reports, Screen[Any]):
     TAB: ClassVar[str] = ""
     """Which tab of the first line it belongs to."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._seated = asyncio.Event()
+
     @property
     def console_app(self) -> Console:
         from console.ui.app import Console
@@ -55,6 +60,7 @@ class Place(Reports, Screen[Any]):
         self.set_interval(1.0, self._tick)
         self._tick()
         self._refreshing = self._refresh_as_configured()
+        self._seated.set()
 
     def _refresh_as_configured(self) -> Timer:
         return self.set_interval(self.desk.refresh.total_seconds(), self._read_again_if_shown)
@@ -88,7 +94,9 @@ class Place(Reports, Screen[Any]):
 
     async def reseated(self, renamed: bool) -> None:  # noqa: ARG002
         """The backends are open now; `renamed` says that they are not those that were named before. What the config
-        says was not known until here either."""
+        says was not known until here either. A place that is only coming up is waited for: it may have begun to read
+        from what was there before."""
+        await self._seated.wait()
         self._refreshing.stop()
         self._refreshing = self._refresh_as_configured()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from console.core.backend import Budget, Flag, Order
+from console.core import proposing
+from console.core.backend import CHANGED, Authority, Budget, Change, Flag, Order
 from console.core.item import Condition, ItemKey
 from console.core.plan import Matching
 from console.core.query import Filter
@@ -139,6 +141,35 @@ def test_a_step_left_out_of_the_plan_is_nothing_to_it(workflow: Workflow, operat
     assert workflow.moves("workflow_step", planned)[-1] == ("error", "pending", 2, True)
     assert workflow.moves("workflow_step", beyond)[-1][1] == "resolved_manually"
     assert workflow.moves("task", task)[-1][1] == "waiting_for_retry"
+
+
+def test_steps_of_a_task_that_were_read_apart_are_not_told_as_changed_together(
+    workflow: Workflow, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many marked steps are read some at a time, and a task may have steps on both sides."""
+    monkeypatch.setattr(proposing, "_KEYS", 1)
+    task = workflow.task("blocked_by_failures", ago(hours=1))
+    ids = [workflow.step(task=task) for _ in range(2)]
+    override = operator.apply(operator.plan(*ids, order=WAKE))
+    assert override.counts == {"changed": 1, "conflicted": 1}
+    assert [workflow.moves("workflow_step", id)[-1][1] for id in ids] == ["pending", "error"]
+
+
+@pytest.mark.parametrize("meant", [0, 1])
+def test_a_task_is_woken_now_whichever_of_its_steps_is_meant(workflow: Workflow, operator: Operator, meant: int) -> None:
+    """The orchestrator does not look at a task that has been waiting for long."""
+    task = workflow.task("blocked_by_failures", ago(hours=1))
+    plan = operator.plan(*(workflow.step(task=task) for _ in range(2)), order=WAKE)
+    (row, _) = (row for batch in operator.book.rows(plan.id, 0, 1) for row in batch)
+    before, now = tuple(json.loads(row.before)), datetime.now(UTC)
+    backend: Any = operator.backend
+    change = Change(task, (ItemKey("steps", (before[2 + meant][0],)),), before, ())
+    change = change._replace(after=backend.after(change, WAKE, now, now))
+    assert backend.swap([change], WAKE, Authority("ann", "disk is back", None, "op")) == [CHANGED]
+    ((woken,),) = workflow.run(
+        f"SELECT created_at FROM {workflow.dot}task_transitions WHERE task_uuid = ? AND most_recent", [task]
+    )
+    assert str(woken)[:19].replace("T", " ") == f"{now:%Y-%m-%d %H:%M:%S}"
 
 
 def test_parents_that_are_not_complete_are_a_warning(workflow: Workflow, operator: Operator) -> None:
