@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -131,14 +131,15 @@ def _fetched(raw: psycopg.Connection, sql: str) -> object:
 
 
 def _bulk(databases: list[tuple[str, str]], items: int) -> Iterator[Result]:
-    proposing, carrying = zip(*(_turn(ours, raw) for ours, raw in databases), strict=True)
+    turns = [_turn(ours, raw, first=n % 2 == 1) for n, (ours, raw) in enumerate(databases)]
+    proposing, carrying = zip(*turns, strict=True)
     yield from_pairs(f"propose {items} on PostgreSQL", 3.0, proposing)
     yield from_pairs(f"carry out {items} on PostgreSQL", 2.0, carrying)
 
 
-def _turn(ours: str, raw: str) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Proposing and carrying out, each ours and raw: both connected, and with nothing left to write of what came
-    before, so that neither pays for the other or for the copying of the databases."""
+def _turn(ours: str, raw: str, *, first: bool) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Proposing and carrying out, each ours and raw, ours `first` in every other turn: both connected, and with nothing
+    left to write of what came before, so that neither pays for the other or for the copying of the databases."""
     with TemporaryDirectory() as folder, psycopg.connect(raw, autocommit=True) as connection:
         backend = _backend(ours)
         backend.items([], NOW)
@@ -148,15 +149,22 @@ def _turn(ours: str, raw: str) -> tuple[tuple[float, float], tuple[float, float]
         operations = Operations({"analyses": backend}, book, SystemClock(), limits=limits, owner=owner_token())
         plans: list[Plan] = []
         order = Order(budget=Budget.FRESH)
-        settled = partial(_settled, connection)
-        raw_proposed = settled(lambda: _propose_raw(connection))
-        proposed = settled(lambda: plans.append(operations.propose(Matching(TERMINAL), order, Now())))
-        raw_carried = settled(lambda: _carry_out_raw(connection))
+        both = partial(_both, connection, first)
+        proposed = both(lambda: plans.append(operations.propose(Matching(TERMINAL), order, Now())), _propose_raw)
         yes = Confirmation(Who(0, "bench"), Whence("host", "", "", 0, ""), "benchmark", plans[0].changes)
-        carried = settled(lambda: operations.carry_out(plans[0].id, yes))
+        carried = both(lambda: operations.carry_out(plans[0].id, yes), _carry_out_raw)
         backend.close()
         book.close()
-    return (proposed, raw_proposed), (carried, raw_carried)
+    return proposed, carried
+
+
+def _both(
+    connection: psycopg.Connection, first: bool, ours: Work, raw: Callable[[psycopg.Connection], None]
+) -> tuple[float, float]:
+    reference = partial(_settled, connection, partial(raw, connection))
+    other = 0.0 if first else reference()
+    own = _settled(connection, ours)
+    return own, other or reference()
 
 
 def _settled(connection: psycopg.Connection, work: Work) -> float:

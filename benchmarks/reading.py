@@ -57,7 +57,7 @@ def _on(rows: int, turns: int) -> Iterator[Result]:
     yield compare(f"count per condition, bounded, {of}", 2.0, lambda: backend.counts(TERMINAL, NOW),
                   lambda: raw.execute(CAPPED).fetchall(), turns=max(turns // 10, 5))
     yield compare(f"groups of {rows // 10} failures", 1.3, lambda: Groups([backend], FAILED, NOW).collect(),
-                  lambda: _counted(raw), turns=3)
+                  lambda: _counted(raw), turns=9 if rows <= 1_000_000 else 3)
     if rows >= 1_000_000:  # fewer are all there before anybody could look
         yield _first_groups(backend, f"first groups of {rows // 10}")
     yield compare(f"times to come of {rows // 20}", 2.0, lambda: _ahead(backend), lambda: _raw_ahead(raw), turns=3)

@@ -179,12 +179,16 @@ class PostgresDatabase:
             raise translate(error, self.place) from None
         except TimeoutError:
             raise BackendBusy("all of our connections to it are at work", where=self.place) from None
-        watch = self._watchdog.begin(connection, self._deadline)
+        sound = False
         try:
-            yield connection, watch
+            watch = self._watchdog.begin(connection, self._deadline)
+            try:
+                yield connection, watch
+            finally:
+                self._watchdog.end(watch)
+                sound = not (watch.cut or watch.cancelled or connection.closed)
         finally:
-            self._watchdog.end(watch)
-            few.give_back(place, connection, sound=not (watch.cut or watch.cancelled or connection.closed))
+            few.give_back(place, connection, sound=sound)
 
     # -- reading ---------------------------------------------------------------------------------
 
