@@ -16,7 +16,7 @@ from typing import Any, TextIO, cast
 
 from textual.driver import Driver
 
-_PATIENCE = 2.0
+_PATIENCE = 0.5
 """Seconds a terminal may take nothing before it is written to no more; what it missed is painted anew afterwards."""
 _CANCEL = b"\x18"
 """Ends a sequence that was cut in the middle."""

@@ -19,7 +19,7 @@ from tests.faults.signals import MARGIN, PROMISED, Signalled
 from tests.faults.world import WHENCE, WHO, final_outcomes
 from tests.ui.terminal import Terminal
 
-ITEMS = 20_000
+ITEMS = 60_000
 _UNREAD = 0.5
 """Seconds in which places that are switched fill what a terminal holds that nobody reads."""
 CONFIG = """
@@ -59,8 +59,9 @@ def _lost(system: systems.System, hangs: bool) -> float:
     with _opened(system.folder) as terminal:
         terminal.until("Retries in the next")
         terminal.press("2")
-        terminal.until("t019999")
+        terminal.until(f"t{ITEMS - 1:06d}")
         terminal.press("A")
+        terminal.until("all that match")
         terminal.press("r")
         terminal.until("would change")
         terminal.press("the upstream is back")
