@@ -158,19 +158,23 @@ class Opening(Reports, App[None]):
         for watch in self.monitor.watches():
             self.start(watch, "monitor", exclusive=False)
         self.opened()
-        for key in self._early:
-            self.post_message(key)
-        self._early.clear()
+        await self._replay()
         await self.monitor.counted(within=3.0)
         await off_loop(self.load_the_rest)
         gc.freeze()  # what was loaded stays: to look through it again and again would hold up the loop
         gc.set_threshold(*_OBJECTS_BETWEEN_COLLECTIONS)
         gc.enable()
 
+    async def _replay(self) -> None:
+        """What waited, in order; what is on its way meanwhile, or lies in a queue already, comes behind it."""
+        while self._early:
+            await super().on_event(self._early[0])
+            del self._early[0]
+
     async def on_event(self, event: events.Event) -> None:
-        waits = self.opening or self._early
-        if waits and isinstance(event, events.InputEvent) and not self._is_meant_now(event):
-            self._early += [event] if isinstance(event, events.Key) else []
+        new = event if isinstance(event, events.InputEvent) and not event.is_forwarded else None
+        if new is not None and (self.opening or self._early) and not self._is_meant_now(new):
+            self._early += [new] if isinstance(new, events.Key) else []
         else:
             await super().on_event(event)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 
 from console.ahead import Ahead, said
 from console.core.backend import PageRequest
@@ -23,9 +24,10 @@ from console.core.query import Filter
 from console.glance import Glance, glance
 from console.ui.app import Console
 from console.ui.screens.failures import FailuresScreen
+from console.ui.screens.plan import PlanScreen
 from console.ui.widgets.filter_bar import FilterBar
 from tests.ui.driving import console, items, screen_text, until
-from tests.ui.world import desk, small_world
+from tests.ui.world import desk, small_world, with_trail
 
 
 def named(laid: Desk) -> Desk:
@@ -139,6 +141,25 @@ async def test_a_key_typed_behind_one_that_waits_waits_too(tmp_path: Path) -> No
             ready.set()
             await until(pilot, lambda: str(app.screen.query_one(FilterBar).filter) == "12")
             assert isinstance(app.screen, FailuresScreen)
+    assert app.crash is None
+
+
+async def test_a_key_that_is_on_its_way_when_the_desk_is_laid_does_not_overtake_one_that_waited(tmp_path: Path) -> None:
+    laid, ready = with_trail(small_world(tmp_path, 40), tmp_path), threading.Event()
+    with foretelling(laid) as ahead:
+        app = Console(named(laid), lay=lambda: (ready.wait(60), laid)[1], ahead=ahead)
+        opened = app.opened
+        app.opened = lambda: (app.post_message(events.Key("r", "r")), opened())[1]  # type: ignore[method-assign]
+        async with app.run_test(size=(120, 40)) as pilot:
+            await pilot.press("2")
+            await until(pilot, lambda: "task-00" in screen_text(pilot))
+            await pilot.press("A")
+            assert app.opening
+            ready.set()
+            await until(pilot, lambda: isinstance(app.screen, PlanScreen) and app.screen.plan is not None)
+            assert isinstance(app.screen, PlanScreen)
+            assert app.screen.plan is not None
+            assert app.screen.plan.selected > 1
     assert app.crash is None
 
 
