@@ -18,6 +18,7 @@ from console.ui.screens.groups import GroupsScreen
 from console.ui.screens.item import ItemScreen
 from console.ui.screens.override import OverrideScreen
 from console.ui.screens.overview import OverviewScreen
+from console.ui.screens.place import Place
 from console.ui.screens.run import RunScreen
 from console.ui.screens.trail import TrailScreen
 from console.ui.widgets.group_list import GroupList
@@ -64,6 +65,20 @@ def test_a_keymap_is_checked() -> None:
 def test_an_unknown_theme_is_a_fault() -> None:
     with pytest.raises(ConfigFault, match="there is no theme 'purple'"):
         themes.chosen("purple", ["a", "b"])
+
+
+async def test_every_place_is_read_again_by_one_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual tells the class behind a place of its mount by itself: told twice, it would read twice as often."""
+    begun: list[str] = []
+    begin = Place._refresh_as_configured
+    monkeypatch.setattr(Place, "_refresh_as_configured", lambda self: (begun.append(self.PLACE), begin(self))[1])
+    async with opened(small_world(tmp_path, 40)) as pilot:
+        await failures(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen))
+        await pilot.press("escape", "3", "4")
+        await until(pilot, lambda: len(set(begun)) == 5)
+    assert sorted(begun) == ["failures", "groups", "item", "overview", "trail"]
 
 
 async def test_keys_can_be_moved(tmp_path: Path) -> None:

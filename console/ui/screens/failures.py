@@ -72,7 +72,6 @@ class FailuresScreen(Place):
         yield StatusLine(id="state")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one(".empty").display = False
         self.table.focus()
         if self.table.question is None:

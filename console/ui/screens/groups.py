@@ -53,7 +53,6 @@ class GroupsScreen(Place):
         yield StatusLine(id="state")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one(".empty").display = False
         self.table.focus()
         self._collect()

@@ -53,7 +53,6 @@ class ItemScreen(Place):
         yield StatusLine(id="found")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one("#search").display = False
         self.query_one("#found").display = False
         facts = self.query_one("#facts", TextPane)

@@ -67,7 +67,6 @@ class OverrideScreen(Place):
         yield pane
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one(TextPane).focus()
         self._show()
         self.read_again()

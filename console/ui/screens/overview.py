@@ -62,7 +62,6 @@ class OverviewScreen(Place):
         return safe.phrase(_WELCOME, config=config, offer=offer)
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.on_resize()
 
     def on_resize(self) -> None:

@@ -54,7 +54,6 @@ class RunScreen(Place):
         yield pane
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.run_shown = self.console_app.runs.latest
         self.query_one(TextPane).focus()
 

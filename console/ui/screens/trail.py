@@ -128,7 +128,6 @@ class TrailScreen(Place):
         yield StatusLine(id="state")
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one(".empty").display = False
         self.table.focus()
         self.read_again()
