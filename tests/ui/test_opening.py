@@ -189,6 +189,7 @@ async def test_names_that_a_glance_did_not_see_are_shown_once_they_are_known(tmp
     app = Console(desk([]), lay=lambda: laid)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "jobs" in screen_text(pilot) and "READ-ONLY" in screen_text(pilot))
+        await until(pilot, lambda: all(worker.is_finished for worker in app.workers if worker.group == "begin"))
 
 
 async def test_the_welcome_opens_the_sandbox_world(tmp_path: Path) -> None:
