@@ -107,7 +107,8 @@ class Foretold:
         """Until all was said, or for a moment: who is slow is not waited for."""
         if self._ahead is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._over.wait(), _HEARD_OUT)
+                async with asyncio.timeout(_HEARD_OUT):
+                    await self._over.wait()
 
     def close(self) -> None:
         """No more will be said, or none of it is wanted."""

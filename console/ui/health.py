@@ -141,7 +141,8 @@ class Monitor:
 
     async def _beats(self, lane: Lane) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._counted[lane.name].wait(), _FIRST_BEAT)
+            async with asyncio.timeout(_FIRST_BEAT):
+                await self._counted[lane.name].wait()
         await self._often(lane, self._beat, _BEAT)
 
     async def counted(self, within: float) -> None:

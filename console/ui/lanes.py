@@ -92,7 +92,8 @@ class Lane:
         call = _Call(lambda: work(self.backend), loop, loop.create_future(), deadline or self.deadline)
         self._enqueue(call)
         try:
-            answer: T = await asyncio.wait_for(call.answer, call.deadline)
+            async with asyncio.timeout(call.deadline):  # wait_for would lose a cancel that comes with the answer
+                answer: T = await call.answer
         except TimeoutError:
             raise DeadlineExceeded(f"waited {call.deadline:g} s", where=self.name) from None
         return answer
