@@ -57,3 +57,18 @@ async def test_a_lane_does_no_more_than_four_at_once_and_then_the_rest(tmp_path:
     assert not await off_loop(lambda: begun.acquire(timeout=0.2))
     go_on.set()
     assert await asyncio.gather(*asked) == list(range(9))
+
+
+async def test_a_cancel_that_comes_with_the_answer_is_not_lost(tmp_path: Path) -> None:
+    """Whoever asks again and again would otherwise go on after the console was left."""
+    held = threading.Event()
+    make_async(tmp_path / "queue.db", 5)
+    lane = Lane(open_queue(tmp_path / "queue.db", "queue"), deadline=5.0)
+    asking = asyncio.create_task(lane.ask(lambda _: held.wait(30)))
+    while not lane._running:
+        await asyncio.sleep(0.01)
+    lane._running[0].answer.set_result(True)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    held.set()
