@@ -161,7 +161,8 @@ class Source:
             asked = self._asked[key] = Asked(asyncio.create_task(self._page(lane, at.cursor)))
             asked.task.add_done_callback(_seen)
         try:
-            page = await asyncio.wait_for(asyncio.shield(asked.task), PATIENCE)
+            async with asyncio.timeout(PATIENCE):  # wait_for would lose a cancel that comes with the page
+                page = await asyncio.shield(asked.task)
         except TimeoutError:
             if not asked.late:
                 asked.late = True

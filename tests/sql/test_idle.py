@@ -1,4 +1,4 @@
-"""SQLite connections that are taken and given back."""
+"""Connections that are taken and given back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from console.sql.idle import Idle
+from console.sql.idle import Few, Idle
 
 
 def opened() -> sqlite3.Connection:
@@ -77,3 +77,47 @@ def test_threads_never_share_one() -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(2_000)))
     idle.close()
+
+
+class Unclosable:
+    """A connection whose end is not heard any more."""
+
+    def close(self) -> None:
+        raise OSError("the wire is gone")
+
+
+def test_no_place_is_lost_to_a_connection_that_does_not_open() -> None:
+    """The third would wait for ever for one of two that never were."""
+    tries = iter([KeyboardInterrupt(), OSError(), MemoryError(), None])
+
+    def open_at_last() -> sqlite3.Connection:
+        if (problem := next(tries)) is not None:
+            raise problem
+        return opened()
+
+    few = Few(open_at_last, 2, 2)
+    for problem in (KeyboardInterrupt, OSError, MemoryError):
+        with pytest.raises(problem):
+            few.take(0.1)
+    place, connection = few.take(0.1)
+    few.give_back(place, connection, sound=True)
+    assert few.take(0.1)[1] is connection
+    connection.close()
+
+
+def test_no_place_is_lost_to_a_connection_that_does_not_close() -> None:
+    few = Few(Unclosable, 1, 1)
+    for _ in range(3):
+        place, connection = few.take(0.1)
+        with pytest.raises(OSError, match="the wire is gone"):
+            few.give_back(place, connection, sound=False)
+
+
+def test_no_more_than_so_many_are_at_work() -> None:
+    few = Few(opened, 1, 1)
+    place, connection = few.take(0.1)
+    with pytest.raises(TimeoutError):
+        few.take(0.1)
+    few.give_back(place, connection, sound=True)
+    few.close()
+    assert is_closed(connection)

@@ -262,3 +262,19 @@ def test_the_drivers_own_log_is_not_written_to_the_terminal() -> None:
     said = "import console.sql.postgres, logging; logging.getLogger('psycopg').warning('error ignored')"
     ran = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
     assert ran.stderr == ""
+
+
+def test_no_connection_is_lost_when_its_watch_cannot_begin(db: PostgresDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may have no thread left for the one that watches; what comes after must not wait for ever."""
+    begin, left = db._watchdog.begin, iter(range(READERS + 2))
+
+    def out_of_threads(*arguments: object) -> object:
+        if next(left, None) is not None:
+            raise RuntimeError("can't start new thread")
+        return begin(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(db._watchdog, "begin", out_of_threads)
+    for _ in range(READERS + 2):
+        with pytest.raises(RuntimeError, match="new thread"):
+            db.fetch("SELECT 1", ())
+    assert db.fetch("SELECT 1", ()) == [(1,)]

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from console.ui.lanes import Lane, off_loop
+from console.core.query import NATURAL, Filter
+from console.testing import NOON, Flag
+from console.ui.feed import At, Source
+from console.ui.lanes import Lane, Lanes, off_loop
 from tests.ui.world import make_async, open_queue
 
 
@@ -72,3 +75,22 @@ async def test_a_cancel_that_comes_with_the_answer_is_not_lost(tmp_path: Path) -
     with pytest.raises(asyncio.CancelledError):
         await asking
     held.set()
+
+
+@pytest.mark.parametrize("ticks", range(6))
+async def test_nor_is_one_that_comes_with_a_page(tmp_path: Path, ticks: int) -> None:
+    """At whatever turn of the loop between the answer and whoever waits for it."""
+    make_async(tmp_path / "queue.db", 5)
+    lanes = Lanes([open_queue(tmp_path / "queue.db", "queue")], deadline=5.0)
+    source = Source(lanes, Filter.parse("condition:*"), NATURAL, False, lambda: NOON, Flag(), lambda: None)
+    asking = asyncio.create_task(source._answer(lanes["queue"], At()))
+    while not source._asked:
+        await asyncio.sleep(0)
+    (asked,) = source._asked.values()
+    while not asked.task.done():
+        await asyncio.sleep(0)
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    heard = asking.cancel()
+    await asyncio.wait([asking])
+    assert asking.cancelled() == heard

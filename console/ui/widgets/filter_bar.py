@@ -66,7 +66,8 @@ class LeftInput(QueryInput):
         taken = asyncio.Event()
         self.call_later(taken.set)
         with suppress(TimeoutError):
-            await asyncio.wait_for(taken.wait(), _TAKEN_WITHIN)
+            async with asyncio.timeout(_TAKEN_WITHIN):
+                await taken.wait()
 
 
 class FilterBar(Vertical):
