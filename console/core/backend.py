@@ -18,7 +18,7 @@ from enum import StrEnum
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from console.core.columns import Columns
+from console.core.columns import Columns, woven
 from console.core.item import Condition, Detail, Item, ItemKey
 from console.core.query import NATURAL, Cursor, Filter, Page, Sort, SortField
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from console.core.ports import Clock, Stop
 
 COUNT_CAP = 10_000
+_PLAIN = bytes(range(0x20, 0x7F)).translate(None, b'"\\')
+"""What stands in JSON as it is."""
 
 
 class Severity(StrEnum):
@@ -221,24 +223,36 @@ def image_text(image: Sequence[Any]) -> str:
 
 def image_texts(columns: Sequence[Sequence[Any]]) -> list[str]:
     """Many flat images, given column by column, each as `image_text` writes it."""
-    pieces = list(map(_piece, columns))
-    rows = zip(*columns, strict=True)
-    if None in pieces:
-        return [image_text(row) for row in rows]
-    whole = f"[{','.join(map(str, pieces))}]"
-    return [whole % row for row in rows]
+    count = len(columns[0])
+    line, varying = ["["], []
+    for n, column in enumerate(columns):
+        values, quote = _varying(column)
+        if values is None:
+            return [image_text(row) for row in zip(*columns, strict=True)]
+        line[-1] += "," if n else ""
+        if values:
+            line[-1] += quote
+            line.append(quote)
+            varying.append(values)
+        else:
+            line[-1] += image_text(column[:1])[1:-1]
+    line[-1] += "]\n"
+    return woven(line, varying).split("\n")[:-1] if varying else [line[0][:-1]] * count
 
 
-def _piece(column: Sequence[Any]) -> str | None:
-    """How to write all values of a column, where that is the same for all."""
+def _varying(column: Sequence[Any]) -> tuple[Sequence[str] | None, str]:
+    """A column's values as an image has them, between which quotes: no values where all are the same, None where they
+    have to be written one by one."""
     kinds = set(map(type, column))
+    if len(kinds) > 1 or not kinds <= {int, str, type(None)}:
+        return None, ""
+    if column.count(column[0]) == len(column):
+        return (), ""
     if kinds == {int}:
-        return "%d"
-    if kinds == {str}:
-        text = "".join(column)
-        if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-            return '"%s"'
-    return None
+        return list(map(str, column)), ""
+    text = "".join(column)
+    plain = text.isascii() and not text.encode().translate(None, _PLAIN)
+    return (column if plain else None), '"'
 
 
 class Draft(NamedTuple):

@@ -10,6 +10,17 @@ from typing import Any, Self, TypeVar, overload
 T = TypeVar("T")
 
 
+def woven(line: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
+    """For every row the texts of `line` with the row's value of each column between them, one row after another."""
+    width = len(line) + len(columns)
+    pieces = [""] * width
+    pieces[::2] = line
+    pieces *= len(columns[0])
+    for n, column in enumerate(columns):
+        pieces[2 * n + 1 :: width] = column
+    return "".join(pieces)
+
+
 class Columns(Sequence[T]):
     """A sequence that makes its members when they are asked for; whoever handles many takes the columns."""
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import methodcaller
 from typing import Any, NamedTuple
 
-from console.core.columns import Columns
+from console.core.columns import Columns, woven
 from console.core.faults import PlanAltered
 
 FIRST_BLOCKED = -1_000_000_000
@@ -70,7 +70,8 @@ class Block(NamedTuple):
 def pack(first: int, *columns: Sequence[str]) -> Block:
     """Keys, units and before-images, and for what is blocked the reasons, one of each for every row."""
     count = len(columns[0])
-    text = "\n".join(map(_BETWEEN.join, zip(*columns, strict=True)))
+    line = ["", *[_BETWEEN] * (len(columns) - 1), "\n"]
+    text = woven(line, columns)[:-1]
     fits = text.count(_BETWEEN) == count * (len(columns) - 1) and text.count("\n") == count - 1
     if not fits or text.startswith(_MARK):  # some text has a separator of its own in it
         text = _MARK + json.dumps(list(zip(*columns, strict=True)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import string
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import repeat
@@ -50,7 +50,8 @@ TASKS_TARGET = Target("tasks", "id", ("status", "attempts", "eta", "schedule", "
 
 _ALIKE = 10_000
 """About so many different verdicts are remembered while a plan is drafted."""
-_PLAIN_IDS = re.compile(r"[A-Za-z0-9_.~-]*").fullmatch
+_PLAIN = (string.ascii_letters + string.digits + "_.~-").encode()
+"""What stands in a key as it is."""
 
 
 class Requeue:
@@ -97,10 +98,10 @@ class Requeue:
     def _keys(self, ids: Sequence[Any]) -> tuple[list[str], set[int]]:
         """Item keys, and the places of those a driver could not bind again."""
         try:
-            plain = _PLAIN_IDS("".join(ids))
+            joined = "".join(ids)
         except TypeError:
-            plain = None
-        if plain:
+            joined = "\0"
+        if joined.isascii() and not joined.encode().translate(None, _PLAIN):
             start = f"{self._backend}/"
             return [start + id for id in ids], set()
         odd = {n for n, id in enumerate(ids) if type(id) is not str or not is_unicode(id)}
@@ -148,13 +149,13 @@ class Requeue:
 def _storable(columns: Sequence[Sequence[Any]]) -> list[str | None]:
     """Images as JSON; None where a value is something a plan cannot hold or a driver cannot bind again."""
     try:
-        texts: list[str | None] = list(image_texts(columns))
+        texts = image_texts(columns)
     except TypeError:
         rows = list(zip(*columns, strict=True))
         return [_storable([(value,) for value in row])[0] for row in rows] if len(rows) > 1 else [None]
-    for n, image in enumerate(zip(*columns, strict=True)) if "\\udc" in "".join(map(str, texts)) else ():
-        texts[n] = texts[n] if _is_unicode(image) else None
-    return texts
+    if "\\udc" not in "".join(texts):
+        return list[str | None](texts)
+    return [text if _is_unicode(image) else None for text, image in zip(texts, zip(*columns, strict=True), strict=True)]
 
 
 def _is_unicode(image: Row) -> bool:

@@ -174,17 +174,19 @@ class _Conditions:
 
     def failed(self) -> dict[Condition, Residual]:
         def terminal(binds: Binds) -> Predicate:
-            return sa.func.coalesce(sa.or_(sa.false(), *self._ends(binds)), sa.false())
+            return sa.or_(sa.false(), *self._ends(binds))
 
         return {Condition.TERMINAL: terminal, Condition.FAILED: lambda binds: sa.not_(terminal(binds))}
 
     def _ends(self, binds: Binds) -> Iterable[Predicate]:
+        """Every way to have ended; none of them is ever NULL."""
         if self._policy.unrecoverable:
             yield sa.func.coalesce(self._where.hopeless(self._error, binds), sa.false())
         configured = None if self._policy.max_attempts is None else sa.literal(self._policy.max_attempts)
-        limit = configured if self._limit is None else sa.func.coalesce(self._limit, configured)
-        if limit is not None:
-            yield sa.func.coalesce(self._attempts >= limit, sa.false())
+        if self._limit is not None:
+            yield sa.func.coalesce(self._attempts >= sa.func.coalesce(self._limit, configured), sa.false())
+        elif configured is not None:
+            yield self._attempts >= configured
         if not self._policy.retryable:
             yield self._attempts >= sa.literal_column("1")
         if self._policy.max_age is not None:

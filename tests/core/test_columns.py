@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.core.backend import Change
+from console.core.backend import Change, image_text, image_texts
 from console.core.changes import Changes, SoleKeys
 from console.core.faults import PlanAltered
 from console.core.item import ItemKey
@@ -35,6 +35,28 @@ def test_a_block_reads_back(lines: list[tuple[str, str, str]], start: int, end: 
 def test_a_block_of_anything_else_is_altered(first: int, body: bytes) -> None:
     with pytest.raises(PlanAltered):
         unpack(Block(first, 2, body))
+
+
+values = st.one_of(
+    texts, st.sampled_from(["", '"', "\\", "FAILED", "é", "\x7f", "2026-11-17T03:00:00+00:00"]), st.integers(),
+    st.sampled_from([0, 1, True, False, 1.0]), st.none(),
+)
+columns_alike = st.integers(1, 6).flatmap(
+    lambda rows: st.lists(
+        st.one_of(
+            values.map(lambda value: [value] * rows),
+            st.lists(texts, min_size=rows, max_size=rows),
+            st.lists(st.integers(), min_size=rows, max_size=rows),
+            st.lists(values, min_size=rows, max_size=rows),
+        ),
+        min_size=1, max_size=4,
+    )
+)
+
+
+@given(columns_alike)
+def test_images_of_many_are_the_images_of_each(columns: list[list[object]]) -> None:
+    assert image_texts(columns) == [image_text(row) for row in zip(*columns, strict=True)]
 
 
 @given(st.lists(parts, min_size=1, max_size=5), st.integers(0, 5))
