@@ -12,13 +12,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import book, bulk, console, demo, peers, postgres, reading, startup, texts
+from benchmarks import book, bulk, console, demo, growth, peers, postgres, reading, startup, texts
 from benchmarks.measure import Result
 
 SETS: dict[str, Callable[[bool], Iterator[Result]]] = {
     "reading": reading.cases, "texts": texts.cases, "bulk": bulk.cases, "trail": book.cases, "startup": startup.cases,
     "demo": demo.cases, "postgres": postgres.cases, "peers": peers.cases,
-    "console": console.cases,
+    "console": console.cases, "growth": growth.cases,
 }
 
 
@@ -39,7 +39,7 @@ def main() -> int:
             found = [min(pair, key=lambda result: result.ratio)
                      for pair in zip(found, _measured(name, options.quick), strict=True)]
         results += found
-    Console().print(_table(results))
+    Console().print(_table(results), growth.report(results))
     if options.json:
         options.json.write_text(json.dumps([{**asdict(r), "passed": r.passed} for r in results], indent=2) + "\n")
     return 0 if all(result.within(options.margin) for result in results) else 1
@@ -49,7 +49,7 @@ def _measured(name: str, quick: bool) -> list[Result]:
     """The cases of one set, each told as soon as it is known."""
     found = []
     for result in SETS[name](quick):
-        sys.stderr.write(f"{'pass' if result.passed else 'FAIL'}  {result.ratio:6.2f}×  {result.case}\n")
+        sys.stderr.write(f"{'pass' if result.passed else 'FAIL'}  {_ratio(result, result.ratio):>7}  {result.case}\n")
         found.append(result)
     return found
 
@@ -57,9 +57,13 @@ def _measured(name: str, quick: bool) -> list[Result]:
 def _table(results: list[Result]) -> Table:
     table = Table("case", "ours", "reference", "ratio", "bar", "spread", "")
     for r in results:
-        table.add_row(r.case, _amount(r.ours, r.unit), _amount(r.reference, r.unit), f"{r.ratio:.2f}×",
-                      f"≤ {r.bar:.3g}×", f"±{r.spread:.2f}", "pass" if r.passed else "FAIL")
+        table.add_row(r.case, _amount(r.ours, r.unit), _amount(r.reference, r.unit), _ratio(r, r.ratio),
+                      f"≤ {_ratio(r, r.bar)}", f"±{r.spread:.2f}", "pass" if r.passed else "FAIL")
     return table
+
+
+def _ratio(result: Result, value: float) -> str:
+    return f"^{value:.2f}" if result.points else f"{value:.2f}×"
 
 
 def _amount(value: float, unit: str) -> str:

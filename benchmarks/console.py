@@ -108,7 +108,7 @@ def _rows_asked_for(command: Sequence[str]) -> float:
 
 def _keys(database: Path, turns: int) -> Iterator[Result]:
     with Terminal(console(config_for(database))) as ours:
-        _at_failures(ours)
+        at_failures(ours)
         with Terminal(program("data_table")) as table:
             _at_rows(table)
             for _ in range(table.size[0]):  # from here on every key scrolls
@@ -129,7 +129,7 @@ def _at_rows(table: Terminal) -> None:
     table.settle()
 
 
-def _at_failures(terminal: Terminal) -> None:
+def at_failures(terminal: Terminal) -> None:
     terminal.when(PAINTED)
     terminal.send(b"2")
     terminal.when(says("next retry"))
@@ -147,7 +147,7 @@ def _memory(large: Path, small: Path, turns: int) -> Result:
 
 def _held(database: Path) -> float:
     with Terminal(console(config_for(database))) as terminal:
-        _at_failures(terminal)
+        at_failures(terminal)
         for key in (PAGE_DOWN,) * 5:
             terminal.press(key)
         terminal.settle(0.4, 6.0)

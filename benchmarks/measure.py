@@ -23,6 +23,8 @@ class Result:
     spread: float
     unit: str = "s"
     note: str = ""
+    points: tuple[tuple[int, float], ...] = ()
+    """Seconds at so many rows, where the ratio is how they grow: an exponent."""
 
     @property
     def passed(self) -> bool:

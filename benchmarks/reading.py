@@ -60,7 +60,7 @@ def _on(rows: int, turns: int) -> Iterator[Result]:
                   lambda: _counted(raw), turns=9 if rows <= 1_000_000 else 3)
     if rows >= 1_000_000:  # fewer are all there before anybody could look
         yield _first_groups(backend, f"first groups of {rows // 10}")
-    yield compare(f"times to come of {rows // 20}", 2.0, lambda: _ahead(backend), lambda: _raw_ahead(raw), turns=3)
+    yield compare(f"times to come of {rows // 20}", 2.0, lambda: to_come(backend), lambda: _raw_to_come(raw), turns=3)
     backend.close()
     raw.close()
 
@@ -72,10 +72,8 @@ def _pages(backend: SqliteQueue, raw: sqlite3.Connection, of: str, turns: int) -
     yield compare(f"judged page: first, {of}", 4.0, lambda: backend.page(first),
                   lambda: raw.execute(PAGE.format("DESC")).fetchall(), turns=turns)
     for name, skipped in (("next", 100), ("in the middle", None)):
-        at = _row(raw, skipped)
-        request = PageRequest(FAILED, NOW, after=Cursor(at[0], False, (at[1],)))
-        yield compare(f"judged page: {name}, {of}", 4.0, partial(backend.page, request),
-                      partial(_fetched, raw, AFTER, at), turns=turns)
+        yield compare(f"judged page: {name}, {of}", 4.0, partial(backend.page, request_after(raw, skipped)),
+                      partial(_fetched, raw, AFTER, _row(raw, skipped)), turns=turns)
     yield compare(f"judged page: last, {of}", 4.0, lambda: backend.page(last),
                   lambda: raw.execute(PAGE.format("ASC")).fetchall(), turns=turns)
     yield compare(f"last page against first, {of}", 1.3, lambda: backend.page(last), lambda: backend.page(first),
@@ -84,6 +82,12 @@ def _pages(backend: SqliteQueue, raw: sqlite3.Connection, of: str, turns: int) -
 
 def _fetched(raw: sqlite3.Connection, sql: str, parameters: tuple[str, int]) -> object:
     return raw.execute(sql, parameters).fetchall()
+
+
+def request_after(raw: sqlite3.Connection, skipped: int | None) -> PageRequest:
+    """The page so many rows from the start, or in the middle of all."""
+    at, place = _row(raw, skipped)
+    return PageRequest(FAILED, NOW, after=Cursor(at, False, (place,)))
 
 
 def _row(raw: sqlite3.Connection, skipped: int | None) -> tuple[str, int]:
@@ -126,11 +130,11 @@ def _first_groups(backend: SqliteQueue, case: str) -> Result:
     return from_pairs(case, 0.1, pairs, note="against all groups")
 
 
-def _ahead(backend: SqliteQueue) -> object:
+def to_come(backend: SqliteQueue) -> object:
     return backend.histogram(Timeline.NEXT_RETRY, RETRYING, NOW, NOW - timedelta(days=20), timedelta(days=1), 40)
 
 
-def _raw_ahead(raw: sqlite3.Connection) -> Counter[int]:
+def _raw_to_come(raw: sqlite3.Connection) -> Counter[int]:
     """The best that can be done in Python: every time read, and put into its bucket."""
     counted: Counter[int] = Counter()
     start = NOW - timedelta(days=20)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from benchmarks.growth import exponent
+from benchmarks.growth import exponent, report
 from benchmarks.measure import Result, from_pairs
 
 ROOT = Path(__file__).parent.parent.parent
@@ -40,3 +42,18 @@ def test_the_exponent_tells_flat_from_linear() -> None:
     sizes = [10, 100, 1_000]
     assert exponent(sizes, [3.0, 3.0, 3.0]) == pytest.approx(0)
     assert exponent(sizes, [1.0, 10.0, 100.0]) == pytest.approx(1)
+
+
+def test_growth_is_shown_in_figures_and_as_a_picture() -> None:
+    flat, linear, other = (
+        Result(f"growth of {name}", 1.0, 1.0, 0.0, 0.2, 0.0, points=((10, first), (100, last)))
+        for name, first, last in (("paging", 0.1, 0.1), ("bulk", 0.1, 1.0), ("counting", 0.1, 0.1))
+    )
+    out = Console(width=100, file=io.StringIO())
+    with out.capture() as captured:
+        out.print(report([Result("case", 5.0, 1.0, 5.0, 2.0, 0.0), flat, linear, other]))
+    shown = captured.get()
+    assert "growth of paging" in shown
+    assert "1000.00 ms" in shown
+    assert "│ABC" in shown  # what takes as long stands side by side
+    assert shown.index("│" + " " * 63 + "B") < shown.index("│ABC")
