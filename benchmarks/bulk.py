@@ -9,11 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from benchmarks.data import CACHE, async_tasks, copy_of
+from benchmarks.data import CACHE, CAUSES, async_tasks, copy_of
 from benchmarks.measure import Result, from_pairs, timed
 from console.core.backend import Budget, Order
 from console.core.limits import Limits
@@ -23,6 +23,7 @@ from console.core.plan import Confirmation, Matching, Plan
 from console.core.policy import PolicyOverride
 from console.core.query import Filter
 from console.core.release import Over
+from console.core.signature import signature_of
 from console.process import SystemClock
 from console.trail.owner import owner_token
 from console.trail.store import TrailBook, open_book
@@ -54,8 +55,8 @@ class Bench:
             {"queue": self.backend}, self.book, clock, limits=Limits(max_items=10**8), owner=owner_token()
         )
 
-    def propose(self) -> Plan:
-        return self.operations.propose(Matching(FILTER), ORDER, RELEASE)
+    def propose(self, filter: Filter = FILTER) -> Plan:
+        return self.operations.propose(Matching(filter), ORDER, RELEASE)
 
     def carry_out(self, plan: Plan) -> None:
         done = self.operations.carry_out(plan.id, Confirmation(WHO, WHENCE, "benchmark", plan.changes))
@@ -110,12 +111,26 @@ def cases(quick: bool) -> Iterator[Result]:
         carrying.append(carried)
         holds.append(hold)
     yield from_pairs(f"propose {items} on SQLite", 3.0, proposing)
+    yield _one_cause(source, items, turns)
     yield from_pairs(f"carry out {items} on SQLite", 2.0, carrying)
     target = Limits().chunk_target.total_seconds()
     yield from_pairs("a chunk holds the writer lock (median)", 1.0, [(hold, target) for hold in holds])
     yield _memory((20_000, 200_000) if quick else (100_000, 1_000_000))
     if not quick:
         yield from _million()
+
+
+def _one_cause(source: Path, items: int, turns: int) -> Result:
+    """A fifth of them, told by their signature: all are read, against the before-images of all."""
+    raw = copy_of(source, "raw.db")
+    bench = Bench(source, "ours")
+    with closing(sqlite3.connect(source)) as connection:
+        (error,) = connection.execute("SELECT last_error FROM async_tasks WHERE status = 'FAILED' LIMIT 1").fetchone()
+    cause = FILTER.and_(Filter.parse(f"signature:{signature_of(error)}"))
+    assert bench.propose(cause).changes == items // len(CAUSES)
+    pairs = [(timed(lambda: bench.propose(cause)), timed(lambda: raw_propose(raw))) for _ in range(turns)]
+    bench.close()
+    return from_pairs(f"propose one cause of {items} on SQLite", 3.0, pairs)
 
 
 def _memory(rows: tuple[int, int]) -> Result:

@@ -353,8 +353,9 @@ class Requeues(Backend, Protocol):
         self, wanted: Sequence[ItemKey] | Filter, sort: Sort, order: Order, now: datetime, stop: Stop
     ) -> Iterator[Sequence[Draft]]:
         """Everything selected, blocked or not, each once: of a filter in sort order, of keys in any order. Items of
-        one unit come together, where the first of them is. A budget outside the abilities blocks them all. A batch
-        may be a list, or `Drafts` where there are many."""
+        one unit come together, where the first of them is. Here a filter may have `signature:` terms
+        (`Term.matches_signature`). A budget outside the abilities blocks them all. A batch may be a list, or `Drafts`
+        where there are many."""
 
     def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
         """The after-image of a change whose `after` is not yet known. Pure: `at` is the stored clock, no now().

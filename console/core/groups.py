@@ -11,7 +11,7 @@ from console.core.faults import BackendFault, Fault, QueryFault
 from console.core.grouping import Group, Grouping
 from console.core.listing import broken_promise
 from console.core.ports import Never, Stop
-from console.core.query import Field, Filter, Glob
+from console.core.query import Field, Filter
 
 RECENT = timedelta(hours=1)
 """What a group's trend looks back on."""
@@ -73,14 +73,4 @@ class Groups:
                         fix="Write more digits",
                     )
 
-        def fits(signature: str | None) -> bool:
-            return all(
-                (
-                    signature is not None
-                    and any(isinstance(v, Glob) or signature.startswith(str(v)) for v in term.values)
-                )
-                != term.negated
-                for term in terms
-            )
-
-        return [group for group in groups if fits(group.signature)]
+        return [group for group in groups if all(term.matches_signature(group.signature) for term in terms)]

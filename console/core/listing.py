@@ -1,7 +1,7 @@
 """One list over several backends: in config order, or merged by a chosen column.
 
-Backends never see `backend:` or `signature:` terms. The first are resolved here; the second are a filter
-over the keyset stream, because a signature is not something a database can compute.
+Backends see no `backend:` terms, and `signature:` terms only where they draft a plan. The first are resolved here;
+the second are a filter over the keyset stream, because a signature is not something a database can compute.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ class SignatureMatch:
         self._terms = terms
         self._met: dict[str, str] = {}
 
-    def holds(self, item: Item, now: datetime) -> bool:
-        if not all(term.matches(item, now) for term in self._terms):
+    def holds(self, signature: str | None) -> bool:
+        if not all(term.matches_signature(signature) for term in self._terms):
             return False
-        if item.signature is not None:
-            self._require_unambiguous(item.signature)
+        self.require_unambiguous(signature)
         return True
 
-    def _require_unambiguous(self, signature: str) -> None:
+    def require_unambiguous(self, signature: str | None) -> None:
+        if signature is None:
+            return
         for term in self._terms:
             for value in term.values:
                 if term.negated or not isinstance(value, str) or not signature.startswith(value):
@@ -73,7 +74,7 @@ def _scanned(backend: Backend, request: PageRequest, match: SignatureMatch, stop
     way_back: Cursor | None = None
     while not stop.requested:
         page = backend.page(replace(request, after=cursor, limit=_PAGE))
-        fitting = [item for item in page.items if match.holds(item, request.now)]
+        fitting = [item for item in page.items if match.holds(item.signature)]
         if not scanned:
             way_back = page.next if request.backward else page.previous
         scanned += len(page.items)

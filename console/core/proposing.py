@@ -13,7 +13,7 @@ from itertools import chain
 from console.core.backend import Backend, Draft, Drafts, Order, PageRequest, Requeues, Said
 from console.core.faults import BackendFault, NotNarrowed, TooMany, TrailUnavailable, Unreachable, UsageFault
 from console.core.item import ItemKey
-from console.core.listing import page_of
+from console.core.listing import SignatureMatch, page_of
 from console.core.packing import BLOCK_ITEMS, FIRST_BLOCKED, Block, pack
 from console.core.plan import (
     PLAN_LIFETIME,
@@ -25,10 +25,10 @@ from console.core.plan import (
     Share,
 )
 from console.core.ports import Book, Clock, Stop
-from console.core.query import NATURAL, Field
+from console.core.query import NATURAL, Field, Term
 from console.core.release import Release
 
-_KEYS = 500
+_PAGE = 500
 _REASONS_KEPT = 200
 """Reasons, causes and warnings are counted by text; past this many different ones they are only `others`."""
 
@@ -151,9 +151,11 @@ class Proposer:
         self._clock = clock
         self._max_items = max_items
         self._stop = stop
+        self._match: SignatureMatch | None = None
 
     def propose(self, selection: Selection, order: Order, release: Release) -> Plan:
         self._require_narrowed(selection)
+        self._require_few(selection)
         proposal = Proposal(self._book, new_plan_id(), self._max_items)
         try:
             shares = [
@@ -173,6 +175,11 @@ class Proposer:
     def _require_narrowed(self, selection: Selection) -> None:
         if isinstance(selection, Matching) and not selection.everything and not selection.filter.narrows:
             raise NotNarrowed(fix="Narrow it with a filter, or say --all if everything that needs eyes is meant.")
+
+    def _require_few(self, selection: Selection) -> None:
+        """Marked ones are read at once, so that those of one unit are read together."""
+        if isinstance(selection, Marked) and len(set(selection.keys)) > self._max_items:
+            raise self._too_many(selection)
 
     def _meant(self, selection: Selection) -> list[Backend]:
         named = {key.backend for key in selection.keys} if isinstance(selection, Marked) else set()
@@ -239,20 +246,23 @@ class Proposer:
         now = backend.now()
         if isinstance(selection, Marked):
             keys = list(dict.fromkeys(key for key in selection.keys if key.backend == backend.name))
-            for start in range(0, len(keys), _KEYS):
-                yield from self._of_keys(backend, keys[start : start + _KEYS], order, now)
+            yield from self._of_keys(backend, keys, order, now)
             return
         asked = selection.filter.for_backend(backend.name)
         assert asked is not None
-        if asked.terms_for(Field.SIGNATURE):
-            met: set[ItemKey] = set()
-            for keys in self._keys(backend, selection, now):
-                fresh = [key for key in keys if key not in met]  # rows that move while paging may come twice
-                met.update(fresh)
-                drafts = backend.drafts(fresh, selection.sort, order, now, self._stop)
-                yield _in_order(fresh, chain.from_iterable(drafts))
-            return
-        yield from backend.drafts(asked, selection.sort, order, now, self._stop)
+        found = backend.drafts(asked, selection.sort, order, now, self._stop)
+        causes = asked.terms_for(Field.SIGNATURE)
+        yield from self._of_one_cause(causes, found) if causes else found
+
+    def _of_one_cause(
+        self, terms: Sequence[Term], batches: Iterator[Sequence[Draft]]
+    ) -> Iterator[Sequence[Draft]]:
+        """The same, unless a prefix fits two causes, perhaps in another backend."""
+        self._match = self._match or SignatureMatch(terms)
+        for drafts in batches:
+            for _, signature, *_ in set(Drafts.of(drafts).said):
+                self._match.require_unambiguous(signature)
+            yield drafts
 
     def _of_keys(
         self, backend: Requeues, keys: Sequence[ItemKey], order: Order, now: datetime
@@ -264,7 +274,7 @@ class Proposer:
             yield [Draft(key, "", "null", "unknown", None, "there is no such item") for key in missing]
 
     def _keys(self, backend: Backend, selection: Matching, now: datetime) -> Iterator[list[ItemKey]]:
-        request = PageRequest(selection.filter, now, selection.sort, limit=_KEYS)
+        request = PageRequest(selection.filter, now, selection.sort, limit=_PAGE)
         while True:
             page = page_of(backend, request, self._stop)
             if page.items:

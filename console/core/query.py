@@ -95,6 +95,9 @@ class Term:
     def matches_condition(self, condition: Condition) -> bool:
         return _any_equal((condition,), self.values) != self.negated
 
+    def matches_signature(self, signature: str | None) -> bool:
+        return self._holds_signature(signature) != self.negated
+
     @property
     def matches_all(self) -> bool:
         if self.field is Field.CONDITION:

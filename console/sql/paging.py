@@ -92,15 +92,9 @@ class Tail(NamedTuple):
 NO_TAIL = Tail(None, (), frozenset())
 
 
-def tail_of(
-    layout: Layout,
-    segments: Sequence[Segment],
-    sort: Sort,
-    bytewise: str,
-    columns: Sequence[Expression] | None = None,
-) -> Tail:
-    """The cursor's places in rows of these columns, or of `Roles.row`; what is not there comes behind them."""
-    rows = [segment.roles.row if columns is None else columns for segment in segments]
+def tail_of(layout: Layout, segments: Sequence[Segment], sort: Sort, bytewise: str) -> Tail:
+    """The cursor's places in rows of these segments; what is not there comes behind them."""
+    rows = [segment.roles.row for segment in segments]
     added: list[str] = []
 
     def place(name: str, wanted: Sequence[Expression]) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import compress
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,7 +17,8 @@ from console.core.backend import Count, ErrorBatch, Histogram, PageRequest, Time
 from console.core.item import Condition, Item, ItemKey
 from console.core.policy import RetryPolicy
 from console.core.ports import Never, Stop
-from console.core.query import Cursor, Filter, Page, Sort
+from console.core.query import Cursor, Field, Filter, Page, Sort, Term
+from console.core.signature import signatures_of
 from console.sql.database import Database, Row
 from console.sql.layout import Expression, Layout, Predicate, Segment
 from console.sql.paging import (
@@ -46,6 +48,23 @@ class _Paging(NamedTuple):
     statements: list[Prepared]
     """In the order of their rows; none where nothing here can be what is asked for."""
     tail: Tail
+
+
+class _Widened:
+    """Rows of other columns than `Roles.row`, if any are given; where it is wanted, with the error's head behind."""
+
+    def __init__(self, columns: tuple[Expression, ...] | None, *, with_head: bool) -> None:
+        self.columns = columns
+        self.with_head = with_head
+        self._rows: dict[int, tuple[Expression, ...]] = {}
+
+    def segment(self, segment: Segment) -> Segment:
+        """Segments that shared a row share it again."""
+        roles = segment.roles
+        if id(roles) not in self._rows:
+            row = roles.row if self.columns is None else self.columns
+            self._rows[id(roles)] = (*row, head_of(roles.error)) if self.with_head else row
+        return replace(segment, roles=replace(roles, row=self._rows[id(roles)]))
 
 
 class Reader:
@@ -95,14 +114,12 @@ class Reader:
         made = (self._built(partial(self._page_statement, filter, part, tail, None)) for part in parts)
         return _Paging([statement for statement in made if statement is not None], tail)
 
-    def _page_statement(
-        self, filter: Filter, shape: Shape, tail: Tail, columns: tuple[Expression, ...] | None, binds: Binds
-    ) -> Any:
+    def _page_statement(self, filter: Filter, shape: Shape, tail: Tail, wide: _Widened | None, binds: Binds) -> Any:
         arms = self._arms(filter, binds)
         if not arms:
             return None
-        if columns is not None:
-            arms = [(replace(s, roles=replace(s.roles, row=columns)), where) for s, where in arms]
+        if wide is not None:
+            arms = [(wide.segment(segment), where) for segment, where in arms]
         statement = PageBuilder(self.layout, shape, binds, self._bytewise).statement(arms)
         width = len(arms[0][0].roles.row)
         needed = [c for n, c in enumerate(statement.selected_columns) if n < width or c.key in tail.added]
@@ -179,12 +196,15 @@ class Reader:
         stop: Stop,
         size: int = 5_000,
     ) -> Iterator[list[Row]]:
-        """Other columns of everything a filter asks for, or `Roles.row`, in list order, by keyset pages."""
-        segments = self._segments(filter)
+        """Other columns of everything a filter asks for, or `Roles.row`, in list order, by keyset pages. Rows may go
+        on behind them. Here `signature:` terms are heard."""
+        causes, filter = filter.terms_for(Field.SIGNATURE), filter.without(Field.SIGNATURE)
+        wide = _Widened(columns, with_head=bool(causes))
+        segments = [wide.segment(segment) for segment in self._segments(filter)]
         if not segments:
             return
         apart = is_one_range(self.layout, sort, segments)
-        tail = tail_of(self.layout, segments, sort, self._bytewise, columns)
+        tail = tail_of(self.layout, segments, sort, self._bytewise)
         cursor: Cursor | None = None
         while not stop.requested:
             given = given_for(cursor)
@@ -192,18 +212,16 @@ class Reader:
             for part in _parts(shape_of(sort, False, cursor, None), apart=apart):
                 if len(rows) < size:
                     given["limit"] = size - len(rows)
-                    rows += self._database.read(self._walking(filter, columns, part, tail), now, given)
-            if rows:
-                yield rows
+                    rows += self._database.read(self._walking(filter, wide, part, tail), now, given)
+            if found := _of_causes(rows, causes, len(segments[0].roles.row) - 1) if causes else rows:
+                yield found
             if len(rows) < size:
                 return
             cursor = tail.cursor(rows[-1])
 
-    def _walking(
-        self, filter: Filter, columns: tuple[Expression, ...] | None, shape: Shape, tail: Tail
-    ) -> Prepared:
-        build = partial(self._page_statement, filter, shape, tail, columns)
-        statement = self._prepared(("walk", filter, shape, columns), build)
+    def _walking(self, filter: Filter, wide: _Widened, shape: Shape, tail: Tail) -> Prepared:
+        build = partial(self._page_statement, filter, shape, tail, wide)
+        statement = self._prepared(("walk", filter, shape, wide.columns, wide.with_head), build)
         assert statement is not None
         return statement
 
@@ -323,6 +341,13 @@ def _parts(shape: Shape, *, apart: bool) -> list[Shape]:
     if not apart or shape.cursor != "value":
         return [shape]
     return [shape._replace(cursor="tied"), shape._replace(cursor="past")]
+
+
+def _of_causes(rows: list[Row], terms: Sequence[Term], head: int) -> list[Row]:
+    """The rows whose error has the signature that is asked for."""
+    signatures = signatures_of([row[head] or None for row in rows])
+    fits = {signature: all(term.matches_signature(signature) for term in terms) for signature in set(signatures)}
+    return list(compress(rows, map(fits.__getitem__, signatures)))
 
 
 def _in_one_pass(arms: list[Arm]) -> list[Arm]:

@@ -61,6 +61,21 @@ def _drafts_cover_the_selection(desk: Desk) -> None:
     require(not some, "a selection that is stopped at once gives nothing")
 
 
+def _drafts_cover_a_cause(desk: Desk) -> None:
+    """A filter's `signature:` terms are heard too: exactly the items of that cause, or all others."""
+    for sort in desk.orders():
+        listed = desk.listed(ALL, sort)
+        causes = sorted({item.signature for item in listed if item.signature is not None})
+        for cause in causes[:3]:
+            for without in (False, True):
+                text = f"condition:* {'-' if without else ''}signature:{cause}"
+                expected = [str(item.key) for item in listed if (item.signature == cause) != without]
+                drafts = desk.drafts(Filter.parse(text), sort=sort)
+                found = [draft.key for draft in drafts]
+                require(found == in_units(drafts, expected), f"drafts of {text!r} by {str(sort) or 'its own order'!r}:",
+                        set(found) ^ set(expected))
+
+
 def _drafts_cover_the_keys(desk: Desk) -> None:
     """Keys give exactly those that exist, each once, units together, as they are listed."""
     shown = {str(item.key): item for item in desk.items}
@@ -74,7 +89,7 @@ def _drafts_cover_the_keys(desk: Desk) -> None:
     for draft in drafts:
         item = shown[draft.key]
         require(draft.condition == item.condition, f"{draft.key} is {item.condition}, drafted as {draft.condition}")
-        require(draft.signature in (None, item.signature), f"{draft.key} is drafted with another signature")
+        require(draft.signature == item.signature, f"{draft.key} is drafted with another signature")
     alone = [draft for draft in desk.drafts([item.key for item in desk.items]) if draft.blocked is None]
     whole = [draft for draft in desk.drafts() if draft.blocked is None]
     require(sorted(d.key for d in alone) == sorted(d.key for d in whole), "keys and a filter block the same items")
@@ -336,9 +351,10 @@ def _patiently(act: Callable[[], list[Outcome]]) -> list[Outcome]:
 REQUEUE_PROMISES: Mapping[str, Callable[[Desk], None]] = {
     promise.__name__.removeprefix("_"): promise
     for promise in (
-        _drafts_cover_the_selection, _drafts_cover_the_keys, _blocked_ones_say_why, _abilities_are_the_limit,
-        _images_hold_no_evidence, _images_come_back, _swap_is_exact, _items_run_again, _changed_rows_conflict,
-        _twice_is_once, _undo_is_as_it_says, _keys_of_nothing_conflict, _read_only_refuses, _threads_share,
+        _drafts_cover_the_selection, _drafts_cover_a_cause, _drafts_cover_the_keys, _blocked_ones_say_why,
+        _abilities_are_the_limit, _images_hold_no_evidence, _images_come_back, _swap_is_exact, _items_run_again,
+        _changed_rows_conflict, _twice_is_once, _undo_is_as_it_says, _keys_of_nothing_conflict, _read_only_refuses,
+        _threads_share,
     )
 }
 """Everything a backend promises about handing items back, by name."""

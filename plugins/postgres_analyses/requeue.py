@@ -172,12 +172,12 @@ class Drafting:
                 keys.append(key_of(row))
                 places.append(place)
                 befores.append("null" if before is None else before)
+                signature = signature_of(text(row.error)) if row.error else None
                 if before is None:
-                    said.append((condition, None, _STRANGE, None))
+                    said.append((condition, signature, _STRANGE, None))
                     continue
-                error = row[3]
                 warning = self._warning(row[1], warnings) if blocked is None else None
-                said.append((condition, signature_of(error) if error else None, blocked, warning))
+                said.append((condition, signature, blocked, warning))
         return Drafts(keys, places, befores, said)
 
     def alike(self, rows: Sequence[Row]) -> Drafts | None:

@@ -161,7 +161,7 @@ class Handing:
             condition, signature, blocked, warning = judged
             before = [plain(value) for value in image]
             if not storable(before) or (sqlite and not storable(row[:keys])):
-                drafts.append(Draft(str(key), "", "null", condition, None, blocked or _STRANGE))
+                drafts.append(Draft(str(key), "", "null", condition, signature, blocked or _STRANGE))
                 continue
             unit = "" if place is None else str(place) if sqlite else f"{key.id}@{place}"
             drafts.append(Draft(str(key), unit, image_text(before), condition, signature, blocked, warning))

@@ -92,7 +92,7 @@ class Requeue:
         if None in befores:
             odd.update(n for n, before in enumerate(befores) if before is None)
         for n in odd:
-            units[n], befores[n], said[n] = "", "null", (said[n][0], None, STRANGE, None)
+            units[n], befores[n], said[n] = "", "null", (*said[n][:2], STRANGE, None)
         return Drafts(keys, units, cast("list[str]", befores), said)
 
     def _keys(self, ids: Sequence[Any]) -> tuple[list[str], set[int]]:

@@ -290,21 +290,33 @@ def test_a_signature_selection_keeps_the_sort_order_and_the_limit(world: World) 
     assert [row.key for row in planned(console, plan)] == [f"queue/{id}" for id in expected]
 
 
-def test_an_ambiguous_signature_prefix_is_a_mistake_and_stores_nothing(world: World) -> None:
+def two_causes() -> tuple[str, str, str]:
+    """Errors whose signatures begin alike, and how."""
     met: dict[str, str] = {}
     for n in range(100_000):
         letters = "".join(chr(97 + int(digit)) for digit in str(n))
         error = f"ERR_{letters.upper()}: {letters} broke"
         head = signature_of(error)[:4]
         if head in met and signature_of(met[head]) != signature_of(error):
-            break
+            return met[head], error, head
         met[head] = error
-    world.queue.put("a", error=met[head])
-    world.queue.put("b", error=error)
-    console = world.console()
+    raise AssertionError("a hash that never begins alike")
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_an_ambiguous_signature_prefix_is_a_mistake_and_stores_nothing(world: World, tmp_path: Path, apart: bool) -> None:
+    first, second, head = two_causes()
+    other = QueueFile.create(tmp_path / "other.db")
+    world.queue.put("a", error=first)
+    (other if apart else world.queue).put("b", error=second)
+    backends = [world.queue.open(clock=world.clock), other.open(name="other", clock=world.clock)]
+    console = world.console(backends=backends)
     with pytest.raises(QueryFault, match="fits"):
         console.propose(matching(f"signature:{head}"), KEEP)
-    assert console.propose(matching(f"signature:{signature_of(error)}"), KEEP).changes == 1
+    assert console.propose(matching(f"signature:{signature_of(first)}"), KEEP).changes == 1
+    with closing(sqlite3.connect(world.trail)) as trail:
+        assert trail.execute("SELECT count(*) FROM plan_block").fetchone() == (1,)
+    assert console.propose(matching(f"signature:{signature_of(second)}"), KEEP).changes == 1
 
 
 # -- being stopped, being read-only, an unwilling trail --------------------------------------------------

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 
-from console.core import proposing
 from console.core.backend import CHANGED, Authority, Budget, Change, Flag, Order
 from console.core.item import Condition, ItemKey
 from console.core.plan import Matching
@@ -143,16 +143,17 @@ def test_a_step_left_out_of_the_plan_is_nothing_to_it(workflow: Workflow, operat
     assert workflow.moves("task", task)[-1][1] == "waiting_for_retry"
 
 
-def test_steps_of_a_task_that_were_read_apart_are_not_told_as_changed_together(
-    workflow: Workflow, operator: Operator, monkeypatch: pytest.MonkeyPatch
+def test_steps_of_a_task_are_handed_back_together_however_far_apart_they_were_marked(
+    workflow: Workflow, operator: Operator
 ) -> None:
-    """Many marked steps are read some at a time, and a task may have steps on both sides."""
-    monkeypatch.setattr(proposing, "_KEYS", 1)
+    """Read apart, each half would have an image of its own, and the second would find the task woken by the first."""
     task = workflow.task("blocked_by_failures", ago(hours=1))
     ids = [workflow.step(task=task) for _ in range(2)]
-    override = operator.apply(operator.plan(*ids, order=WAKE))
-    assert override.counts == {"changed": 1, "conflicted": 1}
-    assert [workflow.moves("workflow_step", id)[-1][1] for id in ids] == ["pending", "error"]
+    between = [str(uuid4()) for _ in range(600)]
+    plan = operator.plan(ids[0], *between, ids[1], order=WAKE)
+    assert plan.blocked == {"there is no such item": 600}
+    assert operator.apply(plan).counts == {"changed": 2}
+    assert [workflow.moves("workflow_step", id)[-1][1] for id in ids] == ["pending", "pending"]
 
 
 @pytest.mark.parametrize("meant", [0, 1])
