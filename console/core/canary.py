@@ -65,11 +65,13 @@ def wait_for(
     watch: Watch, backend: Backend, limit: float, until: datetime, pause: Callable[[], datetime]
 ) -> str | None:
     """Watch a step until it is judged: the reason to stop, or None to go on. `pause` waits and tells the time."""
+    late = False
     while True:
         watch.look(backend)
         if watch.total and watch.bad > limit * watch.total:
             return f"{watch.summary()}: more than {limit:.0%} failed again"
         if not watch.waiting:
             return None
-        if pause() >= until:
+        if late:
             return f"{watch.summary()}: not all were executed in time"
+        late = pause() >= until

@@ -20,7 +20,7 @@ from console.core.override import NOT_APPLIED, ItemOutcome, ItemOutcomes, Overri
 from console.core.packing import PlanRows
 from console.core.plan import Plan, Share
 from console.core.ports import Book, Clock, Stop
-from console.core.release import Canary, Now
+from console.core.release import CANARY_GROWTH, Canary, Now
 from console.core.settling import handed_back, settle, units_of
 
 SMALLEST_CHUNK, FIRST_CHUNK, LARGEST_CHUNK = 20, 500, 10_000
@@ -29,6 +29,8 @@ BEAT = 1.0
 _PATIENCE = 6
 """How often a chunk that did not get through is tried before the override stops."""
 _NAP = 0.5
+_TRUSTED = timedelta(seconds=10)
+"""After a longer silence (a suspended process) somebody else may have settled what was announced."""
 
 
 class Ended(Exception):
@@ -73,26 +75,39 @@ class Carrier:
         self._reach = reach
         self._chunk = FIRST_CHUNK
         self._last_beat = 0.0
+        self._held = timedelta(0)
+        """How long it has been paused."""
 
     def carry(self, share: Share, backend: Requeues) -> None:
         """One backend's part, in the steps the release asks for; raises Ended to stop the whole override."""
-        if not share.changes:
-            return
         release = self._plan.release
-        sizes = release.steps(share.changes) if isinstance(release, Canary) else [share.changes]
-        causes = frozenset(self._plan.by_signature)
-        first = share.first
-        for number, size in enumerate(sizes):
-            seen = Watch(known_causes=causes) if isinstance(release, Canary) and number < len(sizes) - 1 else None
-            self._progress.stage = (
-                f"{share.backend} · step {number + 1} of {len(sizes)}" if len(sizes) > 1 else share.backend
-            )
-            if seen is not None and any(self._done[first : first + size]):
-                self._recall(share, seen, first, first + size - 1)
-            self._step(share, backend, first, first + size - 1, seen)
+        canary = release if isinstance(release, Canary) else None
+        first, end = share.first, share.first + share.changes - 1
+        size = share.changes if canary is None else canary.size
+        number = 1
+        while first <= end:
+            last = self._end_of_unit(min(first + size - 1, end), end)
+            seen = None if canary is None or last == end else Watch(known_causes=frozenset(self._plan.by_signature))
+            of = number - 1 + (1 if canary is None else len(canary.steps(end - first + 1, size)))
+            self._progress.stage = f"{share.backend} · step {number} of {of}" if of > 1 else share.backend
+            if seen is not None and any(self._done[first : last + 1]):
+                self._recall(share, seen, first, last)
+            self._step(share, backend, first, last, seen)
             if seen is not None:
                 self._judge(backend, seen)
-            first += size
+                if seen.total:  # as long as nothing could be handed back, the next few are the canary
+                    size *= CANARY_GROWTH
+            first, number = last + 1, number + 1
+
+    def _end_of_unit(self, last: int, end: int) -> int:
+        """The last row of the unit that this one belongs to: a unit is written at once, so no step ends within one."""
+        found: str | None = None
+        for rows in self._book.rows(self._plan.id, last, end) if last < end else ():
+            for ordinal, unit, key in zip(rows.ordinals, rows.units, rows.keys, strict=True):
+                if found is not None and (unit or key) != found:
+                    return last
+                found, last = unit or key, ordinal
+        return last
 
     def _recall(self, share: Share, seen: Watch, first: int, last: int) -> None:
         """What an earlier process handed back in this step is judged too, before the override goes on."""
@@ -100,13 +115,14 @@ class Carrier:
             seen.add(ItemKey.known(share.backend, key), at)
 
     def _judge(self, backend: Backend, seen: Watch) -> None:
-        until = self._progress.judged_by = self._clock.now() + self._limits.canary_deadline
+        until, held = self._clock.now() + self._limits.canary_deadline, self._held
 
         def pause() -> datetime:
+            self._progress.judged_by = until + (self._held - held)
             self._progress.note = seen.summary()
             self._watch(self._progress)
             self._wait(_NAP)
-            return self._clock.now()
+            return self._clock.now() - (self._held - held)  # nobody is late while it is paused
 
         reason = wait_for(seen, backend, self._limits.canary_failure_limit, until, pause)
         self._progress.judged_by = None
@@ -118,13 +134,12 @@ class Carrier:
 
     def _step(self, share: Share, backend: Requeues, first: int, last: int, seen: Watch | None) -> None:
         pace = self._pace_of(share, backend)
-        began: tuple[datetime, timedelta] | None = None
         for rows in self._chunks(first, last, pace):
             self._look()
             if pace is not None:
-                offset = pace.offset(rows.ordinals[0])
-                began = began or (self._clock.now(), offset)
-                self._wait_until(began[0] + offset - began[1])
+                turn = pace.turn(rows.ordinals[0], self._clock.now())
+                self._wait_until(turn)
+                pace.began(turn, self._clock.now())
             self._until_through(share, backend, rows, seen)
 
     def _pace_of(self, share: Share, backend: Requeues) -> _Pace | None:
@@ -135,11 +150,11 @@ class Carrier:
 
     def _chunks(self, first: int, last: int, pace: _Pace | None) -> Iterator[PlanRows]:
         """What is still to do, in chunks of the present size that never split a unit."""
-        pending = PlanRows()
+        pending, most = PlanRows(), LARGEST_CHUNK if pace is None else pace.chunk
         for batch in self._book.rows(self._plan.id, first, last):
             pending += self._undone(batch)
             start = 0
-            while end := _end_of_chunk(pending, start + (self._chunk if pace is None else pace.chunk)):
+            while end := _end_of_chunk(pending, start + min(self._chunk, most)):
                 yield pending[start:end]
                 start = end
             pending = pending[start:]
@@ -151,10 +166,12 @@ class Carrier:
         return rows.only([not over for over in done]) if any(done) else rows
 
     def _wait_until(self, moment: datetime) -> None:
-        while (left := (moment - self._clock.now()).total_seconds()) > 0:
+        left = (moment - self._clock.now()).total_seconds()
+        while left > 0:
             self._progress.note = f"paced by this process, next in {left:.1f} s"
             self._watch(self._progress)
             self._wait(min(left, _NAP))
+            left = min(left - _NAP, (moment - self._clock.now()).total_seconds())  # the clock may be set back meanwhile
         self._progress.note = ""
 
     # -- one chunk -------------------------------------------------------------------------------
@@ -173,8 +190,11 @@ class Carrier:
         """Intent, guarded write, outcome. The rows that were not applied and may be tried again."""
         at = backend.now()
         units = units_of(self._plan, share, backend, rows, at)
-        intent = self._book.intend(self._op_id, self._owner, self._announced(share, rows, at), self._clock.now())
+        announced = self._clock.now()
+        intent = self._book.intend(self._op_id, self._owner, self._announced(share, rows, at), announced)
         self._reach("before_write")
+        if self._clock.now() - announced > _TRUSTED:
+            self._beat()
         began = time.perf_counter()
         try:
             told = backend.swap(units.changes, self._plan.order, self._authority)
@@ -262,7 +282,8 @@ class Carrier:
         return self._book.beat(self._op_id, self._owner, self._clock.now())
 
     def _paused(self) -> None:
-        self._book.mark(self._op_id, OverrideState.PAUSED, "", self._clock.now(), owner=self._owner)
+        began = self._clock.now()
+        self._book.mark(self._op_id, OverrideState.PAUSED, "", began, owner=self._owner)
         self._progress.note = "paused"
         self._watch(self._progress)
         while (request := self._beat()) is Request.PAUSE:
@@ -271,6 +292,7 @@ class Carrier:
             self._clock.sleep(_NAP)
         if request is Request.STOP:
             raise Ended(OverrideState.STOPPED, "stopped on request")
+        self._held += self._clock.now() - began
         self._progress.note = ""
         self._book.mark(self._op_id, OverrideState.RUNNING, "", self._clock.now(), owner=self._owner)
 
@@ -284,8 +306,19 @@ class _Pace:
         whole = plan.release.offset(share.changes, share.changes, plan.hash).total_seconds()
         self.chunk = max(1, int(share.changes * _NAP / whole)) if whole > 0 else 1
 
-    def offset(self, ordinal: int) -> timedelta:
-        return self._plan.release.offset(ordinal - self._share.first, self._share.changes, self._plan.hash)
+        self._last: tuple[timedelta, datetime] | None = None
+
+    def turn(self, ordinal: int, now: datetime) -> datetime:
+        """When this item is due: as long after the last one as the release has it."""
+        offset = self._plan.release.offset(ordinal - self._share.first, self._share.changes, self._plan.hash)
+        before, at = self._last or (offset, now)
+        self._last = offset, at + (offset - before)
+        return self._last[1]
+
+    def began(self, turn: datetime, now: datetime) -> None:
+        """What was missed (paused, suspended, a slow backend, a clock that was set) is not made up for in one go."""
+        if self._last is not None and abs(now - turn) > timedelta(seconds=_NAP):
+            self._last = self._last[0], now
 
 
 def _end_of_chunk(rows: PlanRows, end: int) -> int:

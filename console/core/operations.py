@@ -27,6 +27,8 @@ from console.core.faults import (
     AllBlocked,
     BackendFault,
     Fault,
+    NoSuchOverride,
+    NoSuchPlan,
     NotConfirmed,
     OverrideRunning,
     PlanAltered,
@@ -40,7 +42,7 @@ from console.core.faults import (
 )
 from console.core.limits import Limits
 from console.core.override import NOT_APPLIED, Intent, Override, OverrideState, Progress, Request
-from console.core.packing import FIRST_BLOCKED
+from console.core.packing import FIRST_BLOCKED, PlanRows
 from console.core.person import Whence, Who
 from console.core.plan import Confirmation, Plan, PlanHash, Selection, Share
 from console.core.ports import Book, Clock, Never, Stop
@@ -102,7 +104,8 @@ class Operations:
         stop = stop or Never()
         proposal = Proposal(self.book, new_plan_id(), self.limits.max_items)
         try:
-            shares = [self._undo_share(proposal, plan, override, share, stop) for share in plan.shares]
+            written = [share for share in plan.shares if share.changes]
+            shares = [self._undo_share(proposal, plan, override, share, stop) for share in written]
             if stop.requested:
                 raise UsageFault("proposing was stopped", fix="Nothing was stored.")
             return proposal.seal(
@@ -121,12 +124,12 @@ class Operations:
 
     def _undo_share(self, proposal: Proposal, plan: Plan, override: Override, share: Share, stop: Stop) -> Share:
         first, selected = proposal.changes, proposal.selected
-        backend = self._requeues(share)
         changed = self._changed(plan, override.op_id)
+        drafts = self._drafts_of(plan, share, changed)
         # From the last one back: of several intents for one item, the last is the one that changed it.
         for intent in reversed(self.book.intents(override.op_id)):
             if intent.backend == share.backend and not stop.requested:
-                proposal.add(list(self._undo_drafts(plan, share, backend, intent, changed)))
+                proposal.add(list(drafts(intent)))
         return Share(
             share.backend,
             share.place,
@@ -136,11 +139,29 @@ class Operations:
             share.guard,
         )
 
+    def _drafts_of(self, plan: Plan, share: Share, changed: bytearray) -> Callable[[Intent], Iterator[Draft]]:
+        """What an undo would do to an intent's items; of a backend that is not there any more, why it cannot."""
+        try:
+            backend = self._requeues(share)
+        except (Unreachable, PlanStale) as fault:
+            why = str(fault)
+            return lambda intent: (
+                Draft(row.key, row.unit, "null", "requeued", None, why) for row in self._left(intent, changed)
+            )
+        return lambda intent: self._undo_drafts(plan, share, backend, intent, changed)
+
+    def _left(self, intent: Intent, changed: bytearray) -> PlanRows:
+        """What it has changed and no later intent has; told once."""
+        planned = rows_of(self.book, intent)
+        rows = planned.only([changed[ordinal] for ordinal in planned.ordinals])
+        for ordinal in rows.ordinals:
+            changed[ordinal] = 0
+        return rows
+
     def _undo_drafts(
         self, plan: Plan, share: Share, backend: Requeues, intent: Intent, changed: bytearray
     ) -> Iterator[Draft]:
-        planned = rows_of(self.book, intent)
-        rows = planned.only([changed[ordinal] for ordinal in planned.ordinals])
+        rows = self._left(intent, changed)
         units = units_of(plan, share, backend, rows, intent.at)
         changes, now = units.per_row(units.changes), units.per_row(backend.images(units.changes))
         for row, change, image in zip(rows, changes, now, strict=True):
@@ -149,7 +170,6 @@ class Operations:
                 blocked = "this backend cannot undo what it was told"
             elif image != change.after:
                 blocked = "no longer as the override left it" if image is not None else "no longer there"
-            changed[row.ordinal] = 0
             yield Draft(row.key, row.unit, image_text((change.after, change.before)), "requeued", None, blocked)
 
     def _changed(self, plan: Plan, op_id: str) -> bytearray:
@@ -170,7 +190,7 @@ class Operations:
         try:
             self._require_unaltered(plan)
             self._require_confirmed(plan, confirmation)
-            backends = [self._requeues(share) for share in plan.shares]
+            backends = self._written(plan)
             op_id = f"o{secrets.token_hex(5)}"
             self.book.begin(op_id, plan, confirmation, self._owner, self._clock.now())
         except TrailUnavailable:
@@ -220,7 +240,7 @@ class Operations:
     def _carry(
         self,
         plan: Plan,
-        backends: Sequence[Requeues],
+        backends: Sequence[tuple[Share, Requeues]],
         op_id: str,
         authority: Authority,
         done: bytearray,
@@ -247,7 +267,7 @@ class Operations:
             reach=self._reach,
         )
         try:
-            for share, backend in zip(plan.shares, backends, strict=True):
+            for share, backend in backends:
                 carrier.carry(share, backend)
         except Ended as end:
             self._mark(op_id, end.state, end.note)
@@ -273,7 +293,7 @@ class Operations:
             raise PlanStale(f"override {override.op_id} is finished", fix="There is nothing to resume.")
         plan = self.book.plan(override.plan_id)
         self._require_unaltered(plan)
-        backends = [self._requeues(share) for share in plan.shares]
+        backends = self._written(plan)
         confirmation = Confirmation(who, whence, override.reason, plan.changes, override.ticket)
         self.book.take_over(override.op_id, self._owner, self._clock.now(), confirmation)
         try:
@@ -302,16 +322,16 @@ class Operations:
         ]
 
     def _settled(self, op_id: str, where: set[str], who: Who, whence: Whence) -> bool:
-        override = self.book.override(op_id)
-        plan = self.book.plan(override.plan_id)
-        confirmation = Confirmation(who, whence, override.reason, plan.changes, override.ticket)
         try:
+            override = self.book.override(op_id)
+            plan = self.book.plan(override.plan_id)
             self._require_unaltered(plan)
             for share in plan.shares:
                 if share.backend in where:
                     self._requeues(share).now()
+            confirmation = Confirmation(who, whence, override.reason, plan.changes, override.ticket)
             self.book.take_over(op_id, self._owner, self._clock.now(), confirmation)
-        except (BackendFault, OverrideRunning, PlanAltered, PlanStale):
+        except (BackendFault, NoSuchOverride, NoSuchPlan, OverrideRunning, PlanAltered, PlanStale):
             return False
         try:
             self._settle(plan, op_id)
@@ -364,6 +384,10 @@ class Operations:
         """The first layer of audit mode; the connections are the second."""
         if self.read_only:
             raise ReadOnlyRefused(fix="Start it without --read-only to change anything.")
+
+    def _written(self, plan: Plan) -> list[tuple[Share, Requeues]]:
+        """The backends something is to change in; one where all is blocked need not even be there."""
+        return [(share, self._requeues(share)) for share in plan.shares if share.changes]
 
     def _requeues(self, share: Share) -> Requeues:
         backend = self.backends.get(share.backend)

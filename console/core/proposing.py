@@ -13,7 +13,7 @@ from itertools import chain
 from console.core.backend import Backend, Draft, Drafts, Order, PageRequest, Requeues, Said
 from console.core.faults import BackendFault, NotNarrowed, TooMany, TrailUnavailable, Unreachable, UsageFault
 from console.core.item import ItemKey
-from console.core.listing import SignatureMatch, page_of
+from console.core.listing import Listing, SignatureMatch, page_of
 from console.core.packing import BLOCK_ITEMS, FIRST_BLOCKED, Block, pack
 from console.core.plan import (
     PLAN_LIFETIME,
@@ -155,6 +155,7 @@ class Proposer:
 
     def propose(self, selection: Selection, order: Order, release: Release) -> Plan:
         self._require_narrowed(selection)
+        told, selection = str(selection), self._first_of_all(selection)
         self._require_few(selection)
         proposal = Proposal(self._book, new_plan_id(), self._max_items)
         try:
@@ -165,7 +166,7 @@ class Proposer:
             ]
             if self._stop.requested:
                 raise UsageFault("proposing was stopped", fix="Nothing was stored.")
-            return proposal.seal(order, release, str(selection), shares, self._clock.now())
+            return proposal.seal(order, release, told, shares, self._clock.now())
         except TrailUnavailable:
             raise  # nor can it be cleaned up now; what was never sealed is purged one day
         except BaseException:
@@ -175,6 +176,19 @@ class Proposer:
     def _require_narrowed(self, selection: Selection) -> None:
         if isinstance(selection, Matching) and not selection.everything and not selection.filter.narrows:
             raise NotNarrowed(fix="Narrow it with a filter, or say --all if everything that needs eyes is meant.")
+
+    def _first_of_all(self, selection: Selection) -> Selection:
+        """The first so many by a column are the first of all backends together, as they are listed."""
+        if not isinstance(selection, Matching) or selection.limit is None or selection.sort.field is None:
+            return selection
+        backends = self._meant(selection)
+        if len(backends) < 2:
+            return selection
+        listing = Listing(backends, selection.filter, self._clock.now(), selection.sort, selection.limit, self._stop)
+        keys = tuple(item.key for item in listing)
+        for fault in listing.faults.values():
+            raise fault
+        return Marked(keys)
 
     def _require_few(self, selection: Selection) -> None:
         """Marked ones are read at once, so that those of one unit are read together."""

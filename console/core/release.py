@@ -79,9 +79,9 @@ class Canary(_AtOnce):
     def __str__(self) -> str:
         return f"canary {self.size}"
 
-    def steps(self, total: int) -> list[int]:
-        """The sizes of the steps that make up `total`."""
-        sizes, size, left = [], self.size, total
+    def steps(self, total: int, first: int | None = None) -> list[int]:
+        """The sizes of the steps that make up `total`, the first of them as large as is given."""
+        sizes, size, left = [], first or self.size, total
         while left > 0:
             sizes.append(min(size, left))
             left -= size

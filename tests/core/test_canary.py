@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.faults.world import (
     World,
     confirm,
     matching,
+    planned,
 )
 
 Handled = Callable[[str], str | None]
@@ -254,3 +256,42 @@ def test_resuming_once_the_workers_are_back_goes_on(world: CanaryWorld) -> None:
     world.clock.queues = workers
     assert console.resume(override.op_id, WHO, WHENCE).counts == {"changed": 200}
     assert set(world.queue.handed_back().values()) == {1}
+
+
+def test_a_canary_that_only_conflicted_says_nothing_so_the_next_few_are_it(world: CanaryWorld) -> None:
+    world.queue.fill(12)
+    console = world.console()
+    plan = console.propose(matching("condition:terminal"), KEEP, Canary(3))
+    for row in planned(console, plan)[:3]:
+        world.queue.run("UPDATE async_tasks SET attempts = attempts + 1 WHERE task_id = ?", (row.key.split("/")[1],))
+    handed_back: dict[str, int] = {}
+
+    def watch(progress: Progress) -> None:
+        handed_back[progress.stage] = sum(world.queue.handed_back().values())
+
+    world.clock.handle = lambda _: TIMEOUT
+    override = console.carry_out(plan.id, confirm(plan), watch=watch)
+    assert (override.state, override.counts) == (OverrideState.STOPPED, {"conflicted": 3, "changed": 3})
+    assert handed_back == {"queue · step 1 of 2": 0, "queue · step 2 of 3": 3}
+
+
+def test_a_pause_is_not_counted_against_the_canary(world: CanaryWorld) -> None:
+    """And what was executed meanwhile is looked at before anybody says that it was not."""
+    world.queue.fill(30)
+    console = world.console(limits=Limits(canary_deadline=timedelta(seconds=3)))
+    plan = console.propose(matching("condition:terminal"), KEEP, Canary(5))
+    looks = iter(range(1_000))
+    world.clock.per_nap = 0
+
+    def watch(progress: Progress) -> None:
+        (known,) = console.book.overrides()
+        if progress.note == "paused":
+            world.clock.tick(timedelta(minutes=10))
+            console.proceed(known.op_id)
+            world.clock.per_nap = 5
+        elif next(looks) == 3:
+            console.pause(known.op_id)
+            time.sleep(1.1)  # until it looks again at what is asked of it
+
+    override = console.carry_out(plan.id, confirm(plan), watch=watch)
+    assert (override.state, override.counts) == (OverrideState.FINISHED, {"changed": 30})

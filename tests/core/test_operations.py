@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -31,6 +31,7 @@ from console.core.override import OverrideState, Progress
 from console.core.query import Sort, SortField
 from console.core.release import Now, Over, Rate, Release
 from console.testing import Flag as StopFlag
+from console.testing import MemoryBackend
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.schema import ASYNC_TASKS_DDL, TASKS_DDL
 from tests.faults.world import (
@@ -835,3 +836,52 @@ def test_what_cannot_be_asked_stays_unresolved_until_it_can(world: World, monkey
     assert console.book.unresolved() == []
     assert console.resume(override.op_id, WHO, WHENCE).state is OverrideState.FINISHED
     assert set(world.queue.handed_back().values()) == {1}
+
+
+# -- what keeps others from writing ----------------------------------------------------------------------
+
+
+def test_what_was_settled_by_another_in_the_meantime_is_not_written(world: World) -> None:
+    """A process that was suspended between its intent and its write comes back to find its lease gone."""
+    world.queue.fill(5)
+    other = world.console()
+
+    def suspended(point: str) -> None:
+        if point == "before_write":
+            world.clock.tick(timedelta(seconds=90))
+            assert len(other.settle_unresolved(WHO, WHENCE)) == 1
+
+    console = world.console(reach=suspended)
+    plan = console.propose(matching("condition:terminal"), KEEP)
+    with pytest.raises(LeaseLost):
+        console.carry_out(plan.id, confirm(plan))
+    assert world.queue.statuses() == {"FAILED": 5}
+    (override,) = other.book.overrides()
+    assert {what for what, _ in outcomes(other, override).values()} == {"not_applied"}
+
+
+def test_a_backend_where_all_is_blocked_need_not_take_writes(world: World) -> None:
+    world.queue.fill(3)
+    row = {"status": "failed", "attempts": 3, "error": "e", "created": NOON, "updated": NOON}
+    memory: Any = MemoryBackend("memory", {"x": row}, clock=world.clock)
+    console = world.console(backends=[world.queue.open(clock=world.clock), memory])
+    plan = console.propose(matching("condition:terminal,failed"), KEEP)
+    assert plan.blocked == {"memory cannot requeue items": 1}
+    assert console.carry_out(plan.id, confirm(plan)).counts == {"changed": 3}
+
+
+def test_undoing_goes_as_far_as_there_are_backends(world: World, tmp_path: Path) -> None:
+    other = QueueFile.create(tmp_path / "other.db")
+    world.queue.fill(2)
+    other.fill(3)
+    both = [world.queue.open(clock=world.clock), other.open(name="other", clock=world.clock)]
+    console = world.console(backends=both)
+    plan = console.propose(matching("condition:terminal"), KEEP)
+    override = console.carry_out(plan.id, confirm(plan))
+    without = world.console(backends=[other.open(name="other", clock=world.clock)])
+    undo = without.undo(override.op_id)
+    ((why, count),) = undo.blocked.items()
+    assert (undo.changes, count) == (3, 2)
+    assert "not configured" in why
+    assert without.carry_out(undo.id, confirm(undo)).counts == {"changed": 3}
+    assert (world.queue.statuses(), other.statuses()) == ({"PENDING": 2}, {"FAILED": 3})

@@ -388,3 +388,14 @@ def test_the_images_of_an_undo_plan_hold_no_error_text(world: World) -> None:
     after, before = json.loads(row.before)
     assert (after[0], before[0]) == ("PENDING", "FAILED")
     assert "hunter2" not in row.before
+
+
+@pytest.mark.parametrize("damage", ["DELETE FROM plan", "UPDATE plan SET body = '{}'", "DELETE FROM override_state"])
+def test_what_cannot_be_settled_for_want_of_its_plan_keeps_nobody_from_starting(world: World, damage: str) -> None:
+    crashed(world, "before_write", 2)
+    world.trail_run(damage)
+    world.queue.put("another")
+    console = world.console()
+    assert console.settle_unresolved(WHO, WHENCE) == []
+    plan = console.propose(marked("queue/another"), KEEP)
+    assert console.carry_out(plan.id, confirm(plan)).counts == {"changed": 1}

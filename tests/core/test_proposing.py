@@ -245,6 +245,19 @@ def test_limit_holds_over_several_backends_together(world: World, tmp_path: Path
     assert [(share.backend, share.first, share.changes) for share in plan.shares] == [("queue", 0, 4), ("other", 4, 2)]
 
 
+def test_the_first_by_a_column_are_the_first_of_all_backends_as_they_are_listed(world: World, tmp_path: Path) -> None:
+    other = QueueFile.create(tmp_path / "other.db")
+    for n in range(3):
+        world.queue.put(f"old{n}", updated=NOON - timedelta(hours=10 + n))
+        other.put(f"new{n}", updated=NOON - timedelta(minutes=10 + n))
+    backends = [world.queue.open(clock=world.clock), other.open(name="other", clock=world.clock)]
+    console = world.console(backends=backends)
+    sort = Sort(SortField.UPDATED, descending=True)
+    plan = console.propose(matching("condition:terminal", sort=sort, limit=4), KEEP)
+    assert sorted(row.key for row in planned(console, plan)) == ["other/new0", "other/new1", "other/new2", "queue/old0"]
+    assert plan.selection == str(matching("condition:terminal", sort=sort, limit=4))
+
+
 def test_more_than_max_items_is_refused_with_the_count_and_stores_nothing(world: World) -> None:
     world.queue.fill(12)
     console = world.console(limits=Limits(max_items=10))
