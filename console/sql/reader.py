@@ -34,7 +34,7 @@ from console.sql.paging import (
     tail_of,
 )
 from console.sql.statement import Binds, Prepared
-from console.sql.where import Where, head_of, is_key
+from console.sql.where import Where, head_of, is_given_key, is_key, plain_keys
 
 _KEPT_STATEMENTS = 128
 _KEYS_PER_READ = 200
@@ -311,17 +311,32 @@ class Reader:
         """The rows of some keys, whatever their condition: the columns asked for, or `Roles.row`."""
         for start in range(0, len(keys), _KEYS_PER_READ):
             some = keys[start : start + _KEYS_PER_READ]
+            yield from self._rows_of_keys(some, now, None if columns is None else tuple(columns))
 
-            def build(binds: Binds, some: Sequence[ItemKey] = some) -> Any:
-                return _all(
-                    sa.select(*(segment.roles.row if columns is None else columns))
-                    .select_from(segment.source)
-                    .where(_is_one_of(segment, some, binds, self._database.dialect.name == "sqlite"))
-                    for segment in self._keyed()
-                )
+    def _rows_of_keys(
+        self, keys: Sequence[ItemKey], now: datetime, columns: tuple[Expression, ...] | None
+    ) -> list[Row]:
+        """By one statement for so many plain keys, kept; what is no plain key is asked for by one of its own."""
+        segments, sqlite = list(self._keyed()), self._database.dialect.name == "sqlite"
 
+        def build(those: Callable[[int, Segment], Predicate]) -> Any:
+            return _all(
+                sa.select(*(segment.roles.row if columns is None else columns))
+                .select_from(segment.source)
+                .where(those(number, segment))
+                for number, segment in enumerate(segments)
+            )
+
+        given = plain_keys([segment.roles for segment in segments], [key.parts for key in keys], sqlite)
+        if given is None:
             binds = Binds()
-            yield from self._database.read(Prepared(build(binds), binds, self._database.dialect), now)
+            statement = build(lambda _, segment: _is_one_of(segment, keys, binds, sqlite))
+            return self._database.read(Prepared(statement, binds, self._database.dialect), now)
+        kept = self._prepared(
+            ("keys", len(keys), columns),
+            lambda binds: build(lambda n, segment: is_given_key(segment.roles, n, len(keys), binds, sqlite)),
+        )
+        return [] if kept is None else self._database.read(kept, now, given)
 
     def _keyed(self) -> Iterator[Segment]:
         """One segment for each way a key finds its row; their leads would only mislead the planner."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -163,6 +163,40 @@ def _is_part(column: Expression, part: str, binds: Binds, sqlite: bool) -> Predi
     if not sqlite:
         return same
     return sa.or_(same, column == binds.value(as_bytes(part)), *([] if part else [column.is_(None)]))
+
+
+def plain_keys(roles: Sequence[Roles], keys: Sequence[tuple[str, ...]], sqlite: bool) -> dict[str, Any] | None:
+    """The parameters of `is_given_key` for all of these; None where some key is not like most, and needs `is_key`."""
+    given: dict[str, Any] = {}
+    for number, role in enumerate(roles):
+        for n, parts in enumerate(keys):
+            if len(parts) != len(role.key) or not all(part and is_unicode(part) for part in parts):
+                return None
+            native: Sequence[Any] = parts
+            if role.native_key is not None:
+                native = role.native_key(parts) or [None] * len(parts)  # which no row has
+            for place, value in enumerate(native):
+                given[f"k{number}_{n}_{place}"] = value
+                if sqlite and role.native_key is None:
+                    given[f"b{number}_{n}_{place}"] = as_bytes(value)
+    return given
+
+
+def is_given_key(roles: Roles, number: int, count: int, binds: Binds, sqlite: bool) -> Predicate:
+    """Whether a row has one of so many keys that are given when it is asked."""
+    both = ("k", "b") if sqlite and roles.native_key is None else ("k",)
+
+    def values(n: int, place: int) -> list[Expression]:
+        return [binds.given(f"{kind}{number}_{n}_{place}") for kind in both]
+
+    if len(roles.key) == 1:
+        return roles.key[0].in_([value for n in range(count) for value in values(n, 0)])
+    return sa.or_(
+        *(
+            sa.and_(*(column.in_(values(n, place)) for place, column in enumerate(roles.key)))
+            for n in range(count)
+        )
+    )
 
 
 def _or_empty(column: Expression) -> Expression:
