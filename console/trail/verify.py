@@ -14,13 +14,15 @@ from console.trail.record import AT_LENGTH, CONCLUDING, GENESIS, KINDS, ItemsDig
 from console.trail.storage import Row, Storage, select
 
 _BATCH = 5_000
-_RECORDS = "SELECT seq, kind, at, body, prev, hash FROM record WHERE seq > ? ORDER BY seq LIMIT ?"
+_RECORDS = "SELECT seq, kind, at, body, prev, hash FROM record WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
 _ITEMS = """SELECT seq, ordinal, key, outcome, detail FROM item_outcome
-    WHERE (seq, ordinal) > (?, ?) ORDER BY seq, ordinal LIMIT ?"""
+    WHERE (seq, ordinal) > (?, ?) AND seq <= ? ORDER BY seq, ordinal LIMIT ?"""
 _BELOW_THE_FIRST = (
     "SELECT 1 FROM record WHERE seq < 1 LIMIT 1",
     "SELECT 1 FROM item_outcome WHERE seq < 1 LIMIT 1",
 )
+_END = "SELECT max(seq) FROM record"
+_BEYOND = "SELECT min(seq) FROM item_outcome WHERE seq > (SELECT coalesce(max(seq), 0) FROM record)"
 _HIGHEST = 2**63 - 1
 
 
@@ -50,17 +52,22 @@ class _Walk:
         for anchor in anchors:
             if self._anchors.setdefault(anchor.seq, anchor.hash) != anchor.hash:
                 self._anchors[anchor.seq] = "contradicting anchors"
-        self._items = _Items(_pages(storage, _ITEMS, 2))
+        self._end = _first(storage, _END) or 0
+        """Where the walk ends: a record is committed with its outcomes, and others are added meanwhile."""
+        self._items = _Items(_pages(storage, _ITEMS, 2, self._end))
         self.seen = 0
 
     def records(self) -> None:
         if any(select(self._storage, sql) for sql in _BELOW_THE_FIRST):
             raise _Bad(1, "is not the first: something was put before it")
         prev = GENESIS
-        for rows in _pages(self._storage, _RECORDS, 1):
+        for rows in _pages(self._storage, _RECORDS, 1, self._end):
             for row in rows:
                 prev = self._record(prev, row)
-        if (orphan := self._items.next_seq) is not None:
+        orphan = self._items.next_seq
+        if orphan is None:
+            orphan = _number(_first(self._storage, _BEYOND))
+        if orphan is not None:
             raise _Bad(orphan, "item outcomes that belong to no record")
         if lost := [seq for seq in self._anchors if seq > self.seen]:
             raise _Bad(self.seen + 1, f"the tail was cut: the anchors know record {max(lost)}")
@@ -106,11 +113,8 @@ class _Items:
 
     @property
     def next_seq(self) -> int | None:
-        """The record that the next outcomes claim to belong to; a forged number may not even be one."""
-        if self._ahead is None:
-            return None
-        seq: Any = self._ahead[0]
-        return seq if isinstance(seq, int) else _HIGHEST
+        """The record that the next outcomes claim to belong to."""
+        return None if self._ahead is None else _number(self._ahead[0])
 
     def take(self, seq: int) -> tuple[int, str]:
         """How many outcomes this record has, and their digest."""
@@ -130,10 +134,20 @@ def _runs(page: list[Row]) -> Iterator[tuple[int, Iterable[Row]]]:
             yield seq, list(rows)
 
 
-def _pages(storage: Storage, sql: str, keys: int) -> Iterator[list[Row]]:
-    """The rows of a table by its key, in batches."""
+def _first(storage: Storage, sql: str) -> Any:
+    """The one value that a statement asks for; None where there is no trail yet."""
+    return next((row[0] for row in select(storage, sql)), None)
+
+
+def _number(seq: Any) -> int | None:
+    """A forged number may not even be one."""
+    return seq if seq is None or isinstance(seq, int) else _HIGHEST
+
+
+def _pages(storage: Storage, sql: str, keys: int, end: int) -> Iterator[list[Row]]:
+    """The rows of a table by its key up to this record, in batches."""
     last: Row = (0, _HIGHEST)[:keys]
-    while page := select(storage, sql, (*last, _BATCH)):
+    while page := select(storage, sql, (*last, end, _BATCH)):
         yield page
         if len(page) < _BATCH:
             return

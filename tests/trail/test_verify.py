@@ -7,14 +7,17 @@ import random
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from console.core.audit import Verification
 from console.core.override import OverrideState
+from console.trail import verify as verifying
 from console.trail.anchor import AnchorLine, read_anchors
 from console.trail.record import GENESIS, Kind, forge, link
-from tests.trail.world import START, book_at, carried
+from console.trail.storage import Reading
+from tests.trail.world import START, begun, book_at, carried, chunk, results
 
 TRIALS = 1000 if os.environ.get("RETRIAGE_FULL") else 150
 
@@ -271,3 +274,37 @@ def test_triggers_stop_accidents(trail: tuple[bytes, list[AnchorLine]], tmp_path
     with pytest.raises(sqlite3.IntegrityError):
         database.execute(change)
     database.close()
+
+
+class Meanwhile:
+    """A storage that others write to whenever somebody has read from it."""
+
+    def __init__(self, storage: Any, steps: Iterator[None]) -> None:
+        self._storage = storage
+        self._steps = steps
+
+    def read(self, work: Callable[[Reading], Any], empty: Any) -> Any:
+        found = self._storage.read(work, empty)
+        next(self._steps, None)
+        return found
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 5_000])
+def test_a_trail_that_grows_while_it_is_verified_is_intact(url: str, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+    monkeypatch.setattr(verifying, "_BATCH", batch)
+    with book_at(url) as book:
+        carried(book, "op1", chunks=2, size=3, places=("/a",))
+        _, owner = begun(book, "op2", places=("/b",), changes=400)
+
+        def steps() -> Iterator[None]:
+            for number in range(200):
+                seq = book.intend("op2", owner, chunk(number * 2, number * 2 + 1), START)
+                yield
+                book.conclude("op2", owner, seq, results(number * 2, number * 2 + 1), {"backend": "queue"}, START)
+                yield
+
+        growing: Any = Meanwhile(book._storage, steps())
+        for _ in range(4):
+            assert verifying.verify(growing).what == ""
+        assert len(book.records()) > 10
+        assert book.verify().ok
