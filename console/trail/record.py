@@ -83,6 +83,20 @@ def legible(what: str) -> Iterator[None]:
         raise TrailBroken(f"{what} cannot be read", fix="Run `retriage trail verify`.") from None
 
 
+class BadRecord(Exception):
+    """This record, or what belongs to it, is not what was written."""
+
+    def __init__(self, seq: int, what: str) -> None:
+        super().__init__(what)
+        self.seq = seq
+        self.what = what
+
+
+def a_number(seq: Any) -> int:
+    """The number of a record as a table has it; a forged one may not even be a number."""
+    return seq if isinstance(seq, int) else 2**63 - 1
+
+
 class ItemsDigest:
     """SHA-256 over the lines of the item outcomes of one record, in ordinal order, as they are stored."""
 

@@ -1,4 +1,4 @@
-"""Verifying: the whole chain, every item outcome, and the anchors; the first thing that is wrong is named."""
+"""Verifying: the whole chain, every item outcome, the working tables and the anchors; what is wrong is named."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 
 from console.core.audit import Verification
 from console.trail.anchor import AnchorLine
-from console.trail.record import AT_LENGTH, CONCLUDING, GENESIS, KINDS, ItemsDigest, link
+from console.trail.record import AT_LENGTH, CONCLUDING, GENESIS, KINDS, BadRecord, ItemsDigest, a_number, link
 from console.trail.storage import Row, Storage, select
+from console.trail.working import Working
 
 _BATCH = 5_000
 _RECORDS = "SELECT seq, kind, at, body, prev, hash FROM record WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
@@ -26,25 +27,18 @@ _BEYOND = "SELECT min(seq) FROM item_outcome WHERE seq > (SELECT coalesce(max(se
 _HIGHEST = 2**63 - 1
 
 
-class _Bad(Exception):
-    def __init__(self, seq: int, what: str) -> None:
-        super().__init__(what)
-        self.seq = seq
-        self.what = what
-
-
 def verify(storage: Storage, anchors: Iterable[AnchorLine] = ()) -> Verification:
     """Reads in batches, so it takes little memory however long the trail is."""
     walk = _Walk(storage, anchors)
     try:
         walk.records()
-    except _Bad as bad:
+    except BadRecord as bad:
         return Verification(False, walk.seen, bad.seq, bad.what)
     return Verification(True, walk.seen)
 
 
 class _Walk:
-    """Along the records, with the item outcomes and the anchors in step."""
+    """Along the records, with the item outcomes, the working tables and the anchors in step."""
 
     def __init__(self, storage: Storage, anchors: Iterable[AnchorLine]) -> None:
         self._storage = storage
@@ -55,53 +49,56 @@ class _Walk:
         self._end = _first(storage, _END) or 0
         """Where the walk ends: a record is committed with its outcomes, and others are added meanwhile."""
         self._items = _Items(_pages(storage, _ITEMS, 2, self._end))
+        self._working = Working(storage, self._end)
         self.seen = 0
 
     def records(self) -> None:
         if any(select(self._storage, sql) for sql in _BELOW_THE_FIRST):
-            raise _Bad(1, "is not the first: something was put before it")
+            raise BadRecord(1, "is not the first: something was put before it")
         prev = GENESIS
         for rows in _pages(self._storage, _RECORDS, 1, self._end):
             for row in rows:
                 prev = self._record(prev, row)
+            self._working.page(rows)
         orphan = self._items.next_seq
         if orphan is None:
-            orphan = _number(_first(self._storage, _BEYOND))
+            orphan = _first(self._storage, _BEYOND)
         if orphan is not None:
-            raise _Bad(orphan, "item outcomes that belong to no record")
+            raise BadRecord(a_number(orphan), "item outcomes that belong to no record")
         if lost := [seq for seq in self._anchors if seq > self.seen]:
-            raise _Bad(self.seen + 1, f"the tail was cut: the anchors know record {max(lost)}")
+            raise BadRecord(self.seen + 1, f"the tail was cut: the anchors know record {max(lost)}")
+        self._working.end()
 
     def _record(self, prev: str, row: Row) -> str:
         seq, kind, at, body, before, digest = row
         expected = self.seen + 1
         if seq != expected:
-            raise _Bad(expected, f"is missing; the next one is {seq}")
+            raise BadRecord(expected, f"is missing; the next one is {seq}")
         if before != prev:
-            raise _Bad(seq, "does not follow the record before it")
+            raise BadRecord(seq, "does not follow the record before it")
         # With a known kind and a time of the one length, the hashed text reads in one way only.
         if kind not in KINDS or len(str(at)) != AT_LENGTH or link(before, seq, kind, at, body) != digest:
-            raise _Bad(seq, "was edited: its hash does not fit")
+            raise BadRecord(seq, "was edited: its hash does not fit")
         if seq in self._anchors and self._anchors[seq] != digest:
-            raise _Bad(seq, "was rewritten: an anchor knows another hash")
+            raise BadRecord(seq, "was rewritten: an anchor knows another hash")
         if kind in CONCLUDING:
             self._outcomes(seq, json.loads(body))
         elif (next_seq := self._items.next_seq) is not None and next_seq <= seq:
-            raise _Bad(min(seq, next_seq), "item outcomes that belong to no record")
+            raise BadRecord(min(seq, next_seq), "item outcomes that belong to no record")
         self.seen = seq
         return str(digest)
 
     def _outcomes(self, seq: int, body: dict[str, Any]) -> None:
         if (next_seq := self._items.next_seq) is not None and next_seq < seq:
-            raise _Bad(next_seq, "item outcomes that belong to no record")
+            raise BadRecord(next_seq, "item outcomes that belong to no record")
         count, digest = self._items.take(seq)
         expected = body.get("items_count", 0)
         if count < expected:
-            raise _Bad(seq, f"{expected - count} of its item outcomes are missing")
+            raise BadRecord(seq, f"{expected - count} of its item outcomes are missing")
         if count > expected:
-            raise _Bad(seq, f"has {count - expected} item outcomes too many")
+            raise BadRecord(seq, f"has {count - expected} item outcomes too many")
         if digest != body.get("items_digest"):
-            raise _Bad(seq, "its item outcomes were edited")
+            raise BadRecord(seq, "its item outcomes were edited")
 
 
 class _Items:
@@ -114,7 +111,7 @@ class _Items:
     @property
     def next_seq(self) -> int | None:
         """The record that the next outcomes claim to belong to."""
-        return None if self._ahead is None else _number(self._ahead[0])
+        return None if self._ahead is None else a_number(self._ahead[0])
 
     def take(self, seq: int) -> tuple[int, str]:
         """How many outcomes this record has, and their digest."""
@@ -137,11 +134,6 @@ def _runs(page: list[Row]) -> Iterator[tuple[int, Iterable[Row]]]:
 def _first(storage: Storage, sql: str) -> Any:
     """The one value that a statement asks for; None where there is no trail yet."""
     return next((row[0] for row in select(storage, sql)), None)
-
-
-def _number(seq: Any) -> int | None:
-    """A forged number may not even be one."""
-    return seq if seq is None or isinstance(seq, int) else _HIGHEST
 
 
 def _pages(storage: Storage, sql: str, keys: int, end: int) -> Iterator[list[Row]]:

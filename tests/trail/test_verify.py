@@ -6,18 +6,19 @@ import os
 import random
 import sqlite3
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from console.core.audit import Verification
-from console.core.override import OverrideState
+from console.core.override import NOT_APPLIED, OverrideState
 from console.trail import verify as verifying
 from console.trail.anchor import AnchorLine, read_anchors
 from console.trail.record import GENESIS, Kind, forge, link
 from console.trail.storage import Reading
-from tests.trail.world import START, begun, book_at, carried, chunk, results
+from tests.trail.world import START, YES, begun, book_at, carried, chunk, results
 
 TRIALS = 1000 if os.environ.get("RETRIAGE_FULL") else 150
 
@@ -196,17 +197,111 @@ def test_the_untouched_trail_is_intact(tampered: Tampered, trail: tuple[bytes, l
     assert tampered.verify(trail[1]) == Verification(True, 48)
 
 
-@pytest.mark.parametrize("left", [0, 1, 20, 47])
+@pytest.mark.parametrize("left", [0, 12, 36, 47])
 def test_a_cut_tail_is_found_by_the_anchor_only(
     trail: tuple[bytes, list[AnchorLine]], tmp_path: Path, left: int
 ) -> None:
     for name, anchors in (("without", []), ("with", trail[1])):
         copy = Tampered(trail[0], tmp_path / name)
         copy.database.execute("DELETE FROM record WHERE seq > ?", (left,))
-        copy.database.execute("DELETE FROM item_outcome WHERE seq > ?", (left,))
+        for table in ("item_outcome", "intent", "override_state"):
+            copy.database.execute(f"DELETE FROM {table} WHERE seq > ?", (left,))
         found = copy.verify(anchors)
         assert found.ok == (not anchors)
         assert found.first_bad == (left + 1 if anchors else None)
+
+
+@pytest.mark.parametrize("left", [0, 1, 2, 3, 20, 45])
+def test_a_cut_tail_is_known_from_the_working_tables(tampered: Tampered, left: int) -> None:
+    tampered.database.execute("DELETE FROM record WHERE seq > ?", (left,))
+    tampered.database.execute("DELETE FROM item_outcome WHERE seq > ?", (left,))
+    assert not tampered.verify([]).ok
+
+
+OTHERWISE = "says something else"
+UNTOLD = "no record tells of"
+
+
+# Each override has twelve records: confirm, four times intent and outcome, refusal, state, anchor.
+@pytest.mark.parametrize("batch", [1, 5, 5_000])
+@pytest.mark.parametrize(
+    ("change", "seq", "what"),
+    [
+        ("UPDATE override_state SET confirmed = replace(confirmed, 'ann', 'bob') WHERE op_id = 'op1'", 13, OTHERWISE),
+        ("UPDATE override_state SET confirmed = 'x' WHERE op_id = 'op1'", 13, OTHERWISE),
+        ("UPDATE override_state SET plan_id = 'p' WHERE op_id = 'op1'", 13, OTHERWISE),
+        ("UPDATE override_state SET started = '2026' WHERE op_id = 'op1'", 13, OTHERWISE),
+        ("UPDATE override_state SET seq = 2 WHERE op_id = 'op1'", 13, OTHERWISE),
+        ("UPDATE override_state SET op_id = 'opx' WHERE op_id = 'op1'", 13, "lost"),
+        ("DELETE FROM override_state WHERE op_id = 'op1'", 13, "lost"),
+        ("UPDATE override_state SET counts = '{}' WHERE op_id = 'op1'", 21, OTHERWISE),
+        ("UPDATE override_state SET note = 'by order' WHERE op_id = 'op1'", 23, OTHERWISE),
+        ("UPDATE override_state SET state = 'stopped' WHERE op_id = 'op1'", 23, OTHERWISE),
+        ("INSERT INTO override_state SELECT 'opx', 13, plan_id, state, started, confirmed, counts, note, request, leases"
+         " FROM override_state WHERE op_id = 'op1'", 13, UNTOLD),
+        ("INSERT INTO override_state SELECT 'opx', 99, plan_id, state, started, confirmed, counts, note, request, leases"
+         " FROM override_state WHERE op_id = 'op1'", 99, UNTOLD),
+        ("DELETE FROM intent WHERE seq = 14", 14, "lost"),
+        ("UPDATE intent SET op_id = 'op2' WHERE seq = 14", 14, OTHERWISE),
+        ("UPDATE intent SET owner = 'me' WHERE seq = 14", 14, OTHERWISE),
+        ("UPDATE intent SET concluded = NULL WHERE seq = 14", 15, OTHERWISE),
+        ("UPDATE intent SET concluded = 17 WHERE seq = 14", 15, OTHERWISE),
+        ("UPDATE intent SET concluded = 'x' WHERE seq = 14", 15, OTHERWISE),
+        ("INSERT INTO intent VALUES (13, 'op1', 'me', NULL)", 13, UNTOLD),
+        ("INSERT INTO intent VALUES (99, 'op1', 'me', NULL)", 99, UNTOLD),
+        ("INSERT INTO intent VALUES (-5, 'op1', 'me', NULL)", 1, UNTOLD),
+        ("INSERT INTO intent VALUES ('x', 'op1', 'me', NULL)", 2**63 - 1, UNTOLD),
+    ],
+)
+def test_what_is_shown_is_what_was_recorded(
+    tampered: Tampered, monkeypatch: pytest.MonkeyPatch, batch: int, change: str, seq: int, what: str
+) -> None:
+    monkeypatch.setattr(verifying, "_BATCH", batch)
+    tampered.database.execute(change)
+    found = tampered.verify([])
+    assert (found.ok, found.first_bad) == (False, seq)
+    assert what in found.what
+
+
+@pytest.mark.parametrize(
+    ("change", "seq"),
+    [
+        ("DELETE FROM intent WHERE seq = 8", 8), ("UPDATE intent SET concluded = 7 WHERE seq = 8", 8),
+        ("UPDATE intent SET concluded = 99 WHERE seq = 8", 8), ("UPDATE override_state SET counts = '{}'", 7),
+        ("UPDATE override_state SET state = 'finished'", 1), ("UPDATE override_state SET note = 'x'", 1),
+    ],
+)
+def test_what_was_left_unresolved_cannot_be_hidden(sqlite_url: str, change: str, seq: int) -> None:
+    with book_at(sqlite_url) as book:
+        carried(book)
+        book.intend("op1", book.override("op1").owner, chunk(6, 7), START)
+        assert book.verify().ok
+        with sqlite3.connect(sqlite_url.removeprefix("sqlite:///")) as raw:
+            raw.execute(change)
+        raw.close()
+        assert book.verify().first_bad == seq
+
+
+def test_overrides_that_were_taken_over_settled_or_abandoned_are_as_recorded(url: str) -> None:
+    with book_at(url) as book:
+        _, owner = begun(book, "op1", changes=6)
+        book.mark("op1", OverrideState.PAUSED, "", START, owner=owner)
+        book.mark("op1", OverrideState.RUNNING, "", START, owner=owner)
+        seq = book.intend("op1", owner, chunk(0, 1), START)
+        later = START + timedelta(seconds=61)
+        book.take_over("op1", "settler", later, YES)
+        book.conclude("op1", "settler", seq, [*results(0, 0), *results(1, 1, NOT_APPLIED)], {}, later)
+        book.mark("op1", OverrideState.STOPPED, "n\x00\ud800", later)
+        assert book.verify().what == ""
+        book.take_over("op1", "again", later, YES)
+        seq = book.intend("op1", "again", chunk(1, 5), later)
+        book.conclude("op1", "again", seq, results(1, 5, "failed"), {}, later)
+        begun(book, "op2", now=later + timedelta(seconds=61))
+        assert book.override("op1").state is OverrideState.STOPPED
+        assert book.verify().what == ""
+        book.take_over("op1", "last", later + timedelta(seconds=200), YES)
+        book.mark("op1", OverrideState.FINISHED, "", later)
+        assert book.verify().what == ""
 
 
 @pytest.mark.parametrize(

@@ -90,10 +90,10 @@ def sealed(book: TrailBook, changes: int = 6, **options: Any) -> Plan:
     return plan
 
 
-def begun(book: TrailBook, op_id: str = "op1", owner: str | None = None, **options: Any) -> tuple[Plan, str]:
+def begun(book: TrailBook, op_id: str = "op1", owner: str | None = None, now: datetime = START, **options: Any) -> tuple[Plan, str]:
     """A sealed plan, begun; the plan and its owner."""
     plan, owner = sealed(book, **options), owner or owner_token()
-    book.begin(op_id, plan, YES, owner, START)
+    book.begin(op_id, plan, YES, owner, now)
     return plan, owner
 
 
