@@ -109,6 +109,10 @@ class Book(Protocol):
     def overrides(self, limit: int | None = None) -> Sequence[Override]:
         """Newest first."""
 
+    def confirmed_hash(self, op_id: str) -> str:
+        """The hash of the plan that was confirmed for this override, which is named in full.
+        `TrailBroken` when there is no record of that."""
+
     def outcomes(self, op_id: str) -> Iterator[Sequence[ItemOutcome]]:
         """All outcomes of an override in the order they were recorded, streamed in batches."""
 

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from console.core.audit import Record
-from console.core.faults import NoSuchOverride
+from console.core.faults import NoSuchOverride, TrailBroken
 from console.core.override import Intent, ItemOutcome, Override, OverrideState
 from console.trail.leases import Lease, leases
 from console.trail.plans import BATCH, Plans, only
-from console.trail.record import legible, moment, parsed
+from console.trail.record import Kind, legible, link, moment, parsed
 from console.trail.storage import Reading, Row, select
 from console.trail.texts import original, stored_text
 
@@ -20,6 +20,8 @@ _BY_PREFIX = """SELECT op_id, plan_id, state, started, confirmed, counts, note F
     WHERE substr(op_id, 1, ?) = ? ORDER BY length(op_id), op_id LIMIT 2"""
 _NEWEST = """SELECT op_id, plan_id, state, started, confirmed, counts, note FROM override_state
     ORDER BY seq DESC LIMIT ?"""
+_CONFIRMATION = """SELECT r.seq, r.kind, r.at, r.body, r.prev, r.hash FROM override_state AS o
+    JOIN record AS r ON r.seq = o.seq WHERE o.op_id = ?"""
 _INTENTS = """SELECT r.seq, r.body FROM intent AS i JOIN record AS r ON r.seq = i.seq
     WHERE i.op_id = ? ORDER BY r.seq"""
 _OPEN_INTENTS = """SELECT r.seq, r.body FROM intent AS i JOIN record AS r ON r.seq = i.seq
@@ -63,6 +65,15 @@ class History(Plans):
 
         nothing: list[Override] = []
         return self._storage.read(work, nothing)
+
+    def confirmed_hash(self, op_id: str) -> str:
+        """From the record of the confirmation: the working tables may say what nobody confirmed."""
+        for seq, kind, at, body, prev, digest in select(self._storage, _CONFIRMATION, (stored_text(op_id),)):
+            with legible(f"record {seq}"):
+                told = json.loads(body)
+                if link(prev, seq, kind, at, body) == digest and (kind, told["op_id"]) == (Kind.CONFIRM, op_id):
+                    return str(told["plan_hash"])
+        raise TrailBroken(f"the confirmation of {op_id} is not what was written", fix="Run `retriage trail verify`.")
 
     def outcomes(self, op_id: str) -> Iterator[Sequence[ItemOutcome]]:
         for (seq,) in select(self._storage, _CONCLUSIONS, (op_id,)):

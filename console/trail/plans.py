@@ -101,9 +101,12 @@ class Plans:
             what = f"several plans begin with {plan_id!r}" if len(rows) > 1 and plan_id else repr(plan_id)
             raise NoSuchPlan(what)
         try:
-            return _unpacked(found)
+            plan = _unpacked(found)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             raise _altered(found[0]) from None
+        if plan.id != found[0]:
+            raise _altered(found[0])
+        return plan
 
     def rows(self, plan_id: str, first: int, last: int) -> Iterator[PlanRows]:
         """Read and unpacked ahead: whoever carries a plan out mostly waits for a database."""

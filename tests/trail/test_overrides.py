@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from console.core.backend import OutcomeKind
-from console.core.faults import LeaseLost, NoSuchOverride, OverrideRunning, PlanStale, Refused
+from console.core.faults import LeaseLost, NoSuchOverride, OverrideRunning, PlanStale, Refused, TrailBroken
 from console.core.override import NOT_APPLIED, ItemOutcome, OverrideState, Request
 from console.trail.owner import owner_token
 from console.trail.store import TrailBook
@@ -62,6 +62,25 @@ def test_overrides_are_listed_newest_first_and_found_by_prefix(book: TrailBook) 
     for unknown in ("", "op", "x"):
         with pytest.raises(NoSuchOverride):
             book.override(unknown)
+
+
+def test_the_confirmed_hash_is_that_of_the_record(book: TrailBook) -> None:
+    plan, _ = begun(book, "op1", places=("/a",))
+    other, _ = begun(book, "op2", places=("/b",))
+    assert [book.confirmed_hash(op_id) for op_id in ("op1", "op2")] == [plan.hash, other.hash]
+
+    def edit(sql: str) -> None:
+        book._storage.write(lambda writing: writing.run(sql))
+
+    edit("UPDATE override_state SET plan_id = 'p', confirmed = '{}' WHERE op_id = 'op1'")
+    assert book.confirmed_hash("op1") == plan.hash
+    book.mark("op1", OverrideState.STOPPED, "", START)
+    for seq in (2, 3, 99):
+        edit(f"UPDATE override_state SET seq = {seq} WHERE op_id = 'op1'")
+        with pytest.raises(TrailBroken, match="op1"):
+            book.confirmed_hash("op1")
+    with pytest.raises(TrailBroken):
+        book.confirmed_hash("op\udcff")
 
 
 # -- leases --------------------------------------------------------------------------------------

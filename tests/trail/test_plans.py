@@ -104,6 +104,17 @@ def test_expired_plans_are_purged_and_applied_ones_kept(book: TrailBook, clock: 
     assert count(book, "plan_block") == 2
 
 
+def test_a_plan_in_the_place_of_another_is_altered(book: TrailBook) -> None:
+    one, other = sealed(book), sealed(book)
+    copied = "SELECT body, release, hash FROM plan WHERE id = ?"
+    body, release, digest = book._storage.read(lambda reading: reading.all(copied, (other.id,)), [()])[0]
+    change = "UPDATE plan SET body = ?, release = ?, hash = ? WHERE id = ?"
+    book._storage.write(lambda writing: writing.run(change, (body, release, digest, one.id)))
+    with pytest.raises(PlanAltered):
+        book.plan(one.id)
+    assert book.plan(other.id) == other
+
+
 def test_a_plan_is_begun_once_and_only_as_it_was_stored(book: TrailBook) -> None:
     plan, owner = begun(book)
     with pytest.raises(PlanStale, match="op1"):
