@@ -156,12 +156,15 @@ class Overrides(History):
         return self._storage.write(work)
 
     def ask(self, op_id: str, request: Request) -> None:
-        op_id = self.override(op_id).op_id
+        """Refused where nobody is left to hear it."""
+        op_id, now = self.override(op_id).op_id, self._clock.now()
 
         def work(writing: Writing) -> None:
             state = _state(writing, op_id)
             if state in _ENDS:
                 raise Refused(f"{op_id} is {state.value}")
+            if not any(lease.op_id == op_id and lease.alive(now) for lease in leases.leases(writing)):
+                raise Refused(f"nobody carries {op_id} out any more", fix=f"Run `retriage overrides resume {op_id}`.")
             pending = _request(writing, op_id)
             wanted = _AFTER.get((pending, request), request) if pending else request
             writing.run("UPDATE override_state SET request = ? WHERE op_id = ?", (wanted.value, op_id))

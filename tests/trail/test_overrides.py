@@ -207,6 +207,20 @@ def test_a_stop_is_never_taken_back(book: TrailBook) -> None:
     assert book.beat("op1", owner, START) is None
 
 
+def test_whom_nobody_carries_out_nobody_can_ask(book: TrailBook, clock: FrozenClock) -> None:
+    begun(book, owner=ELSEWHERE)
+    book.mark("op1", OverrideState.PAUSED, "", START, owner=ELSEWHERE)
+    book.ask("op1", Request.PAUSE)
+    clock.moment = LATER
+    for request in Request:
+        with pytest.raises(Refused) as refused:
+            book.ask("op1", request)
+        assert "retriage overrides resume op1" in refused.value.fix
+    book.beat("op1", ELSEWHERE, LATER)
+    book.ask("op1", Request.STOP)
+    assert book.beat("op1", ELSEWHERE, LATER) is Request.STOP
+
+
 # -- outcomes ------------------------------------------------------------------------------------
 
 
