@@ -44,8 +44,10 @@ class History(Plans):
     """The part of the book that answers."""
 
     def override(self, op_id: str) -> Override:
+        prefix = stored_text(op_id)
+
         def work(reading: Reading) -> tuple[list[Row], list[Lease]]:
-            return reading.all(_BY_PREFIX, (len(op_id), op_id)), leases(reading)
+            return reading.all(_BY_PREFIX, (len(prefix), prefix)), leases(reading)
 
         nothing: tuple[list[Row], list[Lease]] = ([], [])
         rows, held = self._storage.read(work, nothing)

@@ -16,6 +16,7 @@ from console.core.release import Canary, Now, Over, Rate, Release
 from console.sql.ahead import ahead
 from console.trail.record import moment, stamp
 from console.trail.storage import Row, Storage, Writing, select
+from console.trail.texts import stored_text
 
 BATCH = 5_000
 KEPT_AFTER_EXPIRY = timedelta(hours=1)
@@ -95,7 +96,8 @@ class Plans:
             purged += deleted
 
     def plan(self, plan_id: str) -> Plan:
-        rows = select(self._storage, _BY_PREFIX, (_SEALED, len(plan_id), plan_id))
+        prefix = stored_text(plan_id)
+        rows = select(self._storage, _BY_PREFIX, (_SEALED, len(prefix), prefix))
         found = only(rows, plan_id)
         if found is None:
             what = f"several plans begin with {plan_id!r}" if len(rows) > 1 and plan_id else repr(plan_id)

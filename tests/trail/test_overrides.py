@@ -59,7 +59,7 @@ def test_overrides_are_listed_newest_first_and_found_by_prefix(book: TrailBook) 
     assert [override.op_id for override in book.overrides()] == ["opb", "opa1", "opa"]
     assert [override.op_id for override in book.overrides(1)] == ["opb"]
     assert (book.override("opb").op_id, book.override("opa").op_id) == ("opb", "opa")
-    for unknown in ("", "op", "x"):
+    for unknown in ("", "op", "x", "\udcff", "opa\x00", "x" * 3000):
         with pytest.raises(NoSuchOverride):
             book.override(unknown)
 

@@ -56,7 +56,7 @@ def test_a_unique_prefix_is_enough(book: TrailBook) -> None:
     assert book.plan("p1").id == "p1"
     with pytest.raises(NoSuchPlan, match="several"):
         book.plan("p")
-    for unknown in ("", "zz", "p123456", "_1", "%"):
+    for unknown in ("", "zz", "p123456", "_1", "%", "\udcff", "p1\x00", "x" * 3000):
         with pytest.raises(NoSuchPlan):
             book.plan(unknown)
 
