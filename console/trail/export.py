@@ -76,7 +76,13 @@ class _Csv:
         self._row(seq, kind, stamp(at), "", "", "", "", canonical(body), prev, digest)
 
     def item(self, record: Record, item: ItemOutcome) -> None:
-        self._row(record.seq, "item", stamp(record.at), *item, "", "", "")
+        ordinal, *texts = item
+        self._row(record.seq, "item", stamp(record.at), ordinal, *map(_encodable, texts), "", "", "")
 
     def _row(self, *cells: Any) -> None:
         self._writer.writerow([cell if isinstance(cell, int) else csv_cell(cell) for cell in cells])
+
+
+def _encodable(text: str) -> str:
+    """A lone surrogate spelled out: no file takes it as it is."""
+    return text.encode("utf-8", "backslashreplace").decode()

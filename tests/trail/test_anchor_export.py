@@ -112,7 +112,8 @@ def test_csv_has_no_formula(book: TrailBook) -> None:
     rows = list(csv.DictReader(io.StringIO(out.getvalue())))
     assert tuple(rows[0]) == CSV_HEADER
     assert [row["kind"] for row in rows] == ["confirm", "intent", "outcome", "item", "item"]
-    assert rows[4]["detail"].startswith("'=cmd")
+    assert rows[4]["detail"] == "'=cmd|\"\x1b\\udcff"
+    assert out.getvalue().encode()
     assert all(not cell.startswith(("=", "+", "-", "@")) for row in rows for cell in row.values())
     assert json.loads(rows[0]["body"])["op_id"] == "op1"
 
