@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 import syslog
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from console.core.faults import UsageFault
 from console.trail.record import moment, stamp
@@ -36,7 +36,7 @@ class Anchor:
     """The second place."""
 
     def __init__(self, place: str) -> None:
-        self._place = place
+        self.place = place
         self.kind = SYSLOG if place == SYSLOG else "file"
 
     def drop(self, line: AnchorLine) -> str | None:
@@ -51,7 +51,7 @@ class Anchor:
         return None
 
     def _append(self, line: bytes) -> None:
-        path = Path(self._place).expanduser()
+        path = Path(self.place).expanduser()
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             if os.write(file, line) != len(line):
@@ -61,17 +61,30 @@ class Anchor:
             os.close(file)
 
 
-def read_anchors(path: str | Path) -> Sequence[AnchorLine]:
+def read_anchors(path: str | Path, *, missing_ok: bool = False) -> Sequence[AnchorLine]:
     """The anchors of a file, or of a log that syslog wrote to; other lines of a log are passed over.
 
-    Raises `UsageFault` when the file cannot be read or holds no anchor at all.
+    Raises `UsageFault` when the file cannot be read or holds other things and no anchor at all.
     """
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8", errors="replace")
     except OSError as error:
+        if missing_ok and isinstance(error, FileNotFoundError):
+            return []
         raise UsageFault(f"the anchors cannot be read: {error.strerror}", where=str(path)) from None
     lines = [line for line in text.splitlines() if line.strip()]
     found = [match for line in lines if (match := _LINE.fullmatch(line.strip()))]
     if lines and not found:
         raise UsageFault("there is no anchor in this file", where=str(path))
     return [AnchorLine(int(match[1]), match[2], moment(match[3])) for match in found]
+
+
+def first_anchored(records: Iterable[tuple[int, Mapping[str, Any]]]) -> int | None:
+    """The first of these anchor records whose line went to a file, as far as the trail knows."""
+    dropped: dict[int, None] = {}
+    for seq, body in records:
+        if body.get("failed"):
+            dropped.pop(body["seq"], None)
+        elif body.get("place") == "file":
+            dropped[seq] = None
+    return next(iter(dropped), None)

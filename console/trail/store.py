@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 import sqlalchemy as sa
@@ -12,17 +14,19 @@ from console.core.audit import Verification
 from console.core.faults import ConfigFault, UsageFault
 from console.core.ports import Book, Clock
 from console.sql.sqlite import sqlite_path
-from console.trail.anchor import Anchor, AnchorLine, read_anchors
+from console.trail.anchor import Anchor, AnchorLine, first_anchored, read_anchors
 from console.trail.chain import Chain
 from console.trail.export import export_csv, export_jsonl
 from console.trail.overrides import Overrides
 from console.trail.record import Kind
 from console.trail.sqlite_storage import SqliteStorage
-from console.trail.storage import Storage
+from console.trail.storage import Storage, select
 from console.trail.verify import verify
 
 if TYPE_CHECKING:
     from console.trail.postgres_storage import PostgresStorage
+
+_ANCHOR_RECORDS = "SELECT seq, body FROM record WHERE kind = ? ORDER BY seq"
 
 
 class TrailBook(Overrides):
@@ -53,8 +57,23 @@ class TrailBook(Overrides):
         return verify(self._storage, anchors)
 
     def verified(self, anchors: str | None = None) -> Verification:
-        """The same with the anchors of a file."""
-        return self.verify(read_anchors(anchors) if anchors else ())
+        """The same with the anchors of a file; a trail that was anchored in one is not proved by an empty one."""
+        if not anchors:
+            return self.verify()
+        configured = self._anchor is not None and self._anchor.place == anchors
+        read = partial(read_anchors, anchors, missing_ok=configured)
+        lines = read()
+        found = self.verify(lines)
+        if lines or not found.ok:
+            return found
+        seq = self._first_anchored()
+        if seq is None or read():  # the first one may have been written meanwhile
+            return found
+        return Verification(False, found.records, seq, "its anchor is gone: the file is missing or empty")
+
+    def _first_anchored(self) -> int | None:
+        rows = select(self._storage, _ANCHOR_RECORDS, (Kind.ANCHOR.value,))
+        return first_anchored((seq, json.loads(body)) for seq, body in rows)
 
     def export(self, out: TextIO, form: str, *, items: bool = False) -> int:
         match form:

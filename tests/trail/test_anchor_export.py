@@ -79,6 +79,33 @@ def test_a_file_without_anchors_is_not_taken_for_proof(tmp_path: Path) -> None:
     assert read_anchors(file) == []
 
 
+def test_a_trail_that_was_anchored_is_not_proved_without_its_anchors(url: str, tmp_path: Path) -> None:
+    anchors, elsewhere = tmp_path / "anchors", tmp_path / "elsewhere"
+    with book_at(url, anchor=str(anchors)) as book:
+        carried(book)
+        assert book.verified(str(anchors)).ok  # nothing has ended yet
+        book.mark("op1", OverrideState.FINISHED, "", START)
+        assert book.verified(str(anchors)).ok
+        anchored = book.newest(limit=1)[0].seq
+        anchors.unlink()
+        with pytest.raises(UsageFault):
+            book.verified(str(elsewhere))
+        found = [book.verified(str(anchors))]
+        for file in (anchors, elsewhere):
+            file.write_text("")
+            found.append(book.verified(str(file)))
+        assert [(each.ok, each.first_bad, "gone" in each.what) for each in found] == [(False, anchored, True)] * 3
+        assert book.verified().ok
+
+
+def test_anchors_that_could_not_be_written_are_not_missed(sqlite_url: str, tmp_path: Path) -> None:
+    place = tmp_path / "missing" / "anchors"
+    with book_at(sqlite_url, anchor=str(place)) as book:
+        carried(book)
+        book.mark("op1", OverrideState.FINISHED, "", START)
+        assert book.verified(str(place)).ok
+
+
 def test_a_line_cut_short_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import os
 
