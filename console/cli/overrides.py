@@ -108,6 +108,8 @@ def resume(args: Namespace, doors: Doors) -> int:
         with watching(plan.changes) as watch:
             return conclude(operations.resume(override.op_id, desk.who, desk.whence, desk.stop, watch))
     except OverrideRunning:
+        if not operations.book.override(override.op_id).alive:
+            raise  # it is another one that runs there
         operations.proceed(override.op_id)
         note("its own process is alive and goes on with it")
         return 0

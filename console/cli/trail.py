@@ -10,7 +10,6 @@ from console.cli.doors import Doors
 from console.cli.overrides import book_of
 from console.cli.render import Column, Shape, json_text, note, print_rows, print_text, stdout
 from console.core.audit import Record
-from console.core.desk import Desk
 from console.core.faults import TrailBroken, UsageFault
 from console.core.override import Intent
 from console.core.text import instant
@@ -55,16 +54,13 @@ def show_record(args: Namespace, doors: Doors) -> int:
 
 def verify(args: Namespace, doors: Doors) -> int:
     desk = doors.desk()
-    found = book_of(desk).verified(args.anchor or _configured_anchor(desk))
+    anchors = args.anchor or desk.anchor_file
+    found = book_of(desk).verified(anchors)
     if not found.ok:
         raise TrailBroken(f"record {found.first_bad}: {found.what}",
                           fix="Keep the file as it is; compare it with a backup.")
-    print_text(f"intact: {found.records} records{', anchored' if args.anchor or _configured_anchor(desk) else ''}")
+    print_text(f"intact: {found.records} records{', anchored' if anchors else ''}")
     return 0
-
-
-def _configured_anchor(desk: Desk) -> str | None:
-    return desk.anchor if desk.anchor and desk.anchor != "syslog" and Path(desk.anchor).exists() else None
 
 
 def export(args: Namespace, doors: Doors) -> int:

@@ -56,6 +56,11 @@ class Desk:
     """Where anchors of the trail go, as a path or `syslog`."""
 
     @property
+    def anchor_file(self) -> str | None:
+        """Where they can be read again."""
+        return self.anchor if self.anchor != "syslog" else None
+
+    @property
     def backends(self) -> tuple[Backend, ...]:
         return tuple(entry for entry in self.entries if not isinstance(entry, Unavailable))
 

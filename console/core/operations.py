@@ -36,6 +36,7 @@ from console.core.faults import (
     PlanStale,
     ReadOnlyRefused,
     Refused,
+    TrailBroken,
     TrailUnavailable,
     Unreachable,
     UsageFault,
@@ -51,6 +52,7 @@ from console.core.release import Now, Release
 from console.core.settling import foreseen, rows_of, settle, units_of
 
 Watcher = Callable[[Progress], None]
+_ALTERED = "Propose again; do not apply it. Run `retriage trail verify`."
 
 
 def _unwatched(_progress: Progress) -> None:
@@ -101,6 +103,7 @@ class Operations:
         if plan.order.action is Action.UNDO:
             raise PlanStale("an undo is not undone", fix="Requeue the items instead.")
         self._require_unaltered(plan)
+        self._require_same(plan, override)
         stop = stop or Never()
         proposal = Proposal(self.book, new_plan_id(), self.limits.max_items)
         try:
@@ -207,7 +210,12 @@ class Operations:
             for block in self.book.blocks(plan.id, first, last):
                 hash.add(block)
         if hash.seal(plan) != plan.hash:
-            raise PlanAltered(f"plan {plan.id}", fix="Propose again; do not apply it. Run `retriage trail verify`.")
+            raise PlanAltered(f"plan {plan.id}", fix=_ALTERED)
+
+    def _require_same(self, plan: Plan, override: Override) -> None:
+        """What was confirmed is on record; which plan an override has is only in a table that could be edited."""
+        if plan.hash != self.book.confirmed_hash(override.op_id):
+            raise PlanAltered(f"{override.op_id} was confirmed for another plan than {plan.id}", fix=_ALTERED)
 
     def _require_confirmed(self, plan: Plan, confirmation: Confirmation) -> None:
         now = self._clock.now()
@@ -293,6 +301,7 @@ class Operations:
             raise PlanStale(f"override {override.op_id} is finished", fix="There is nothing to resume.")
         plan = self.book.plan(override.plan_id)
         self._require_unaltered(plan)
+        self._require_same(plan, override)
         backends = self._written(plan)
         confirmation = Confirmation(who, whence, override.reason, plan.changes, override.ticket)
         self.book.take_over(override.op_id, self._owner, self._clock.now(), confirmation)
@@ -326,12 +335,13 @@ class Operations:
             override = self.book.override(op_id)
             plan = self.book.plan(override.plan_id)
             self._require_unaltered(plan)
+            self._require_same(plan, override)
             for share in plan.shares:
                 if share.backend in where:
                     self._requeues(share).now()
             confirmation = Confirmation(who, whence, override.reason, plan.changes, override.ticket)
             self.book.take_over(op_id, self._owner, self._clock.now(), confirmation)
-        except (BackendFault, NoSuchOverride, NoSuchPlan, OverrideRunning, PlanAltered, PlanStale):
+        except (BackendFault, NoSuchOverride, NoSuchPlan, OverrideRunning, PlanAltered, PlanStale, TrailBroken):
             return False
         try:
             self._settle(plan, op_id)

@@ -399,3 +399,18 @@ def test_what_cannot_be_settled_for_want_of_its_plan_keeps_nobody_from_starting(
     assert console.settle_unresolved(WHO, WHENCE) == []
     plan = console.propose(marked("queue/another"), KEEP)
     assert console.carry_out(plan.id, confirm(plan)).counts == {"changed": 1}
+
+
+@pytest.mark.parametrize("do", ["resume", "undo", "settle"])
+def test_an_override_is_never_that_of_another_plan_than_was_confirmed(world: World, do: str) -> None:
+    """Which plan it has is in a table that could be edited; what was confirmed is on record."""
+    console, override = crashed(world, "before_write", 3)
+    world.queue.put("other")
+    other = console.propose(marked("queue/other"), KEEP)
+    world.trail_run(f"UPDATE override_state SET plan_id = '{other.id}'")
+    if do == "settle":
+        assert console.settle_unresolved(WHO, WHENCE) == []
+    else:
+        with pytest.raises(PlanAltered, match="was confirmed for another plan"):
+            console.undo(override.op_id) if do == "undo" else console.resume(override.op_id, WHO, WHENCE)
+    assert world.queue.row("other")["status"] == "FAILED"

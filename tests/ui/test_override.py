@@ -23,6 +23,7 @@ from console.core.plan import Confirmation, Matching
 from console.core.policy import PolicyOverride
 from console.core.query import Filter
 from console.core.release import Now
+from console.trail.anchor import AnchorLine
 from console.ui.screens.failures import FailuresScreen
 from console.ui.screens.override import OverrideScreen
 from console.ui.screens.plan import PlanScreen, Toggle
@@ -364,3 +365,15 @@ async def test_a_record_edited_by_hand_is_named_in_full(tmp_path: Path) -> None:
         assert [str(told.message) for told in pilot.app._notifications] == [
             "The trail is broken at record 1: was edited: its hash does not fit. Nothing after it can be relied on."
         ]
+
+
+async def test_a_tail_that_was_cut_is_found_by_the_anchors_of_the_config(tmp_path: Path) -> None:
+    laid = with_trail(small_world(tmp_path, 100), tmp_path)
+    operations = laid.operations
+    assert operations is not None
+    plan = operations.propose(Matching(Filter.parse("condition:terminal error~timeout")), Order(), Now())
+    operations.carry_out(plan.id, Confirmation(laid.who, laid.whence, "as agreed", plan.changes))
+    (tmp_path / "anchors").write_text(f"{AnchorLine(99, 'f' * 64, NOON)}\n")
+    async with opened(replace(laid, anchor=str(tmp_path / "anchors")), NARROW) as pilot:
+        await pilot.press("4", "v")
+        await until(pilot, lambda: "✗ broken at record" in screen_text(pilot))

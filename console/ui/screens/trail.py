@@ -229,7 +229,7 @@ class TrailScreen(Place):
             self.console_app.say("This trail cannot be verified from here", severity="warning")
             return
         state.left = Content.from_markup(" [$muted]verifying…[/]")
-        found = await off_loop(auditor.verify)
+        found = await off_loop(lambda: auditor.verified(self.desk.anchor_file))
         if found.ok:
             state.left = safe.phrase(
                 " [$success]✓ intact[/] [$muted]$count records, as of $now[/]",
