@@ -9,7 +9,7 @@ its key alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from console.core.backend import CHANGED, Change, Image, Outcome, OutcomeKind
@@ -17,7 +17,7 @@ from console.core.changes import Changes, SoleKeys
 from console.core.item import ItemKey
 from console.sql.database import RowRefused, Writer
 from console.sql.guarded import INTEGER, Target, conflict
-from console.sql.postgres import PostgresDatabase
+from console.sql.postgres import PostgresDatabase, castable
 from console.sql.values import plain
 
 _Work = Callable[[Writer, "_Chunk", Sequence[int]], dict[int, Outcome]]
@@ -168,7 +168,7 @@ class _Statements:
 
     def __init__(self, database: PostgresDatabase, target: Target) -> None:
         quote = database.dialect.identifier_preparer.quote_identifier
-        types: Mapping[str, str] = database.columns(target.table)
+        types = {name: castable(kind) for name, kind in database.columns(target.table).items()}
         table, key = database.quoted(target.table), quote(target.key)
         columns = [quote(column) for column in target.image]
         self._table, self._key, self._key_type = table, key, types[target.key]

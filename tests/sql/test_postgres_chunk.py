@@ -12,7 +12,7 @@ from console.core.changes import Changes, SoleKeys
 from console.core.item import ItemKey
 from console.sql.guarded import Target
 from console.sql.guarded_postgres import _PLACE, PostgresGuard, _Chunk, _keys, _places, _Statements
-from console.sql.postgres import PostgresDatabase
+from console.sql.postgres import PostgresDatabase, castable
 from tests.plugins.postgres_analyses.server import database
 
 IDS = st.one_of(
@@ -81,3 +81,27 @@ def test_rows_of_another_partition_in_the_same_place_are_left_alone() -> None:
     assert places[1] == places[100]
     assert [outcome.detail for outcome in outcomes] == ["", "", "", "no longer there"]
     assert changed == {1, 2, 101}
+
+
+@pytest.mark.parametrize(("kind", "ids"), [("char(10)", ("abc", "a")), ("bit(3)", ("101", "100")), ("varchar(3)", ("abc", "a"))])
+def test_a_key_of_a_fixed_length_leads_to_its_own_row(kind: str, ids: tuple[str, str]) -> None:
+    """`character` as a cast means one letter, and the row of that key is another one."""
+    one, other = ids
+    ddl = f"CREATE TABLE t (id {kind} PRIMARY KEY, a {kind}); INSERT INTO t VALUES ('{one}', '{one}'), ('{other}', '{one}')"
+    with database(ddl) as url, psycopg.connect(url, autocommit=True) as own:
+        attached = PostgresDatabase(url)
+        guard = PostgresGuard(attached, Target("t", "id", ("a",)))
+        ((key,),) = own.execute("SELECT id FROM t WHERE id = %s", [one]).fetchall()
+        planned = Change("", (ItemKey("q", (key,)),), (key,), (other,))
+        assert guard.images([ItemKey("q", (key,))]) == {ItemKey("q", (key,)): (key,)}
+        assert [guard.swap([planned])[0].kind.value for _ in range(2)] == ["changed", "conflicted"]
+        attached.close()
+        rows = own.execute("SELECT id::text, a::text FROM t").fetchall()
+    assert {id.strip(): a.strip() for id, a in rows} == {one: other, other: one}
+
+
+@pytest.mark.parametrize(
+    ("told", "cast"), [("character", "bpchar"), ("character[]", "bpchar[]"), ("bit", "varbit"), ("character varying", "character varying")]
+)
+def test_a_type_to_cast_to_holds_any_length(told: str, cast: str) -> None:
+    assert castable(told) == cast
