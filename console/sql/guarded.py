@@ -22,7 +22,7 @@ from console.sql.statement import inserts, is_unicode
 _KEYS_PER_READ = 500
 INTEGER = "0|-?[1-9][0-9]{0,17}"
 """As the database writes them; no more digits than its integers surely hold."""
-_is_integer = re.compile(INTEGER).fullmatch
+_is_integer = re.compile("0|-?[1-9][0-9]{0,18}").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Target:
 
     def _value(self, value: str) -> Any:
         if self.integer_key:
-            return int(value) if _is_integer(value) else None
+            return number if _is_integer(value) and -(2**63) <= (number := int(value)) < 2**63 else None
         return value if value.isascii() or is_unicode(value) else None
 
     def by_value(self, keys: Sequence[ItemKey]) -> dict[Any, ItemKey]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,17 @@ def test_a_place_is_believed_only_with_its_key(jobs: Jobs) -> None:
         jobs.run("UPDATE job SET rowid = ? WHERE id = ?", (place, id))
     assert jobs.guard.swap([change("a", ("bad", 1), ("new", 0), places["a"])]) == [CHANGED]
     assert jobs.rows() == {"a": ("new", 0), "b": ("bad", 1)}
+
+
+def test_an_id_of_nineteen_digits_is_found(tmp_path: Path) -> None:
+    """As snowflakes have them."""
+    jobs = Jobs(tmp_path / "jobs.db", DDL.replace("id TEXT", "id INTEGER"))
+    ids = [2**63 - 1, -(2**63), 1234567890123456789]
+    jobs.put(*((id, "bad", 1) for id in ids))
+    guard = SqliteGuard(jobs.database, replace(TARGET, integer_key=True))
+    found = guard.swap([change(str(id), ("bad", 1), ("new", 0)) for id in (*ids, 2**63, -(2**63) - 1)])
+    assert found == [CHANGED] * 3 + [conflicted("no longer there")] * 2
+    jobs.database.close()
 
 
 def test_negative_places_are_found_by_key(jobs: Jobs) -> None:

@@ -105,3 +105,16 @@ def test_a_key_of_a_fixed_length_leads_to_its_own_row(kind: str, ids: tuple[str,
 )
 def test_a_type_to_cast_to_holds_any_length(told: str, cast: str) -> None:
     assert castable(told) == cast
+
+
+def test_an_id_of_nineteen_digits_is_found() -> None:
+    """As snowflakes have them."""
+    ids = [2**63 - 1, -(2**63), 1234567890123456789, 7]
+    target = Target("t", "id", ("a",), integer_key=True)
+    with database("CREATE TABLE t (id bigint PRIMARY KEY, a text)") as url, psycopg.connect(url, autocommit=True) as own:
+        own.execute("INSERT INTO t SELECT unnest(%s::bigint[]), 'x'", [ids])
+        attached = PostgresDatabase(url)
+        changes = [Change("", (ItemKey("q", (str(id),)),), ("x",), ("y",)) for id in (*ids, 2**63)]
+        outcomes = [outcome.detail for outcome in PostgresGuard(attached, target).swap(changes)]
+        attached.close()
+    assert outcomes == ["", "", "", "", "no longer there"]
