@@ -332,7 +332,10 @@ class SqliteDatabase:
         return {name: kind for _, name, kind, *_ in self._pragma("table_info", table)}
 
     def has_rowid(self, table: str) -> bool:
-        """Whether rows have a rowid to break ties with: not in views and WITHOUT ROWID tables."""
+        """Whether rows have a rowid to break ties with: not in views and WITHOUT ROWID tables, nor where a column
+        of that name hides it."""
+        if any(name.lower() == "rowid" for name in self.columns(table)):
+            return False
         return any(
             (kind, without) == ("table", 0)
             for schema, _, kind, _, without, *_ in self._pragma("table_list", table)

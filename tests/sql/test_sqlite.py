@@ -276,10 +276,11 @@ def test_what_sqlite_says_is_said_in_our_words() -> None:
     assert type(translate(sqlite3.OperationalError("something new"), "x")) is BackendFault
 
 
-@pytest.mark.parametrize(("table", "rowid"), [("t", True), ("v", False), ("w", False), ("none", False)])
+@pytest.mark.parametrize(("table", "rowid"), [("t", True), ("v", False), ("w", False), ("hides", False), ("none", False)])
 def test_which_tables_have_a_rowid(path: Path, table: str, rowid: bool) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE w (a TEXT PRIMARY KEY) WITHOUT ROWID")
+        connection.execute("CREATE TABLE hides (a TEXT PRIMARY KEY, RowId INTEGER)")
     assert SqliteDatabase(path).has_rowid(table) is rowid
 
 
