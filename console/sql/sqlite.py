@@ -213,10 +213,17 @@ class SqliteDatabase:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _reopen_if_changed(self) -> None:
-        if self._read_only and (now := self._fingerprint()) != self._seen:
+    def _reopen_if_changed(self) -> object:
+        """The state of the file that is read from now on."""
+        if not self._read_only:
+            return None
+        if (now := self._fingerprint()) != self._seen:
             self._reading.close()
             self._seen = now
+        return now
+
+    def _moved(self, since: object) -> bool:
+        return self._read_only and self._fingerprint() != since
 
     def _watched(self, connection: sqlite3.Connection, generation: int) -> None:
         """The deadline begins now; what was cancelled since `generation` is given up."""
@@ -231,16 +238,23 @@ class SqliteDatabase:
     def fetch(self, sql: str, parameters: Any) -> list[Row]:
         """Rows of a statement in the driver's own words.
 
-        An immutable connection sees no lock, so what was read while the file changed is read again.
+        An immutable connection sees no lock, so what was read while the file changed is read again; a file that is
+        half of each state may even look damaged.
         """
         for _ in range(_READS_OF_A_MOVING_FILE):
-            self._reopen_if_changed()
+            state = self._reopen_if_changed()
             place, raw = self._reading.take()
             try:
                 rows = self._fetch(raw, sql, parameters)
+            except DeadlineExceeded:
+                raise
+            except BackendFault:
+                if not self._moved(state):
+                    raise
+                continue
             finally:
                 self._reading.give_back(place, raw)
-            if not self._read_only or self._seen == self._fingerprint():
+            if not self._moved(state):
                 return rows
         raise BackendBusy("the file keeps changing while it is read", where=self.place)
 
@@ -263,9 +277,10 @@ class SqliteDatabase:
 
     def stream(self, statement: Prepared, now: datetime, stop: Stop, size: int = 5_000) -> Iterator[list[Row]]:
         """Text that is not UTF-8 is met only on the way: within one read transaction the statement is then
-        run again by a decoder that bears it, and what was already given out is passed over."""
+        run again by a decoder that bears it, and what was already given out is passed over. What an immutable
+        connection has already given out cannot be read again: a file that changes meanwhile ends the stream."""
         parameters = statement.parameters(now, {})
-        self._reopen_if_changed()
+        state = self._reopen_if_changed()
         with self._reading.taken() as raw:
             given = 0
             try:
@@ -274,18 +289,25 @@ class SqliteDatabase:
                     raw.text_factory = factory
                     try:
                         for rows in self._batches(raw, statement.sql, parameters, stop, size, given):
+                            self._require_unmoved(state)
                             given += len(rows)
                             yield rows
+                        self._require_unmoved(state)
                         break
                     except sqlite3.OperationalError as error:
                         if "decode to UTF-8" not in str(error) or factory is not str:
                             raise
             except sqlite3.Error as error:
+                self._require_unmoved(state)
                 raise translate(error, self.place) from None
             finally:
                 raw.text_factory = str
                 if raw.in_transaction:
                     raw.rollback()
+
+    def _require_unmoved(self, since: object) -> None:
+        if self._moved(since):
+            raise BackendBusy("the file changed while it was read", where=self.place)
 
     def _batches(
         self, raw: sqlite3.Connection, sql: str, parameters: Any, stop: Stop, size: int, skip: int

@@ -6,7 +6,7 @@ import hashlib
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -299,3 +299,73 @@ def test_which_index_serves(path: Path, ddl: str, served: bool) -> None:
     assert SqliteDatabase(path).has_index("t", ("b", "a")) is served
 
 
+
+
+def moving(path: Path, at: int, change: Callable[[], None]) -> SqliteDatabase:
+    """A quiet database in audit mode, changed by someone else when its function `poke` is called that often."""
+    calls = 0
+
+    def poke(value: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            change()
+        return value
+
+    return SqliteDatabase(path, read_only=True, functions={"poke": poke})
+
+
+def rewritten(path: Path, sql: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute(sql)
+
+
+@pytest.fixture
+def quiet(path: Path) -> Path:
+    """Nobody has it open, and its pages are more than the cache of one statement takes at once."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("UPDATE t SET b = b || printf('%.*c', 3000, 'x')")
+    return path
+
+
+def test_a_file_that_moves_under_a_read_is_read_again_and_not_called_damaged(quiet: Path) -> None:
+    """A connection that sees no lock meets pages of both states, and at worst what looks like no database."""
+    with closing(moving(quiet, 100, lambda: rewritten(quiet, "DELETE FROM t WHERE a % 2 = 0 OR a > 700"))) as database:
+        assert len(database.fetch("SELECT poke(a), b FROM t", ())) == 350
+
+
+def test_a_read_given_up_while_the_file_moves_is_not_begun_again(quiet: Path) -> None:
+    calls: list[int] = []
+
+    def poke(value: int) -> int:
+        calls.append(value)
+        rewritten(quiet, "UPDATE t SET b = b || '.'")
+        return value
+
+    database = SqliteDatabase(quiet, read_only=True, deadline=timedelta(milliseconds=100), functions={"poke": poke})
+    with closing(database), pytest.raises(DeadlineExceeded):
+        database.fetch(f"SELECT poke(1), ({FOREVER})", ())
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("sql", ["DELETE FROM t WHERE a % 2 = 0 OR a > 700", "UPDATE t SET b = 'new' || a", "DROP TABLE t"])
+def test_a_stream_of_a_file_that_moves_says_so_instead_of_mixing_two_states(quiet: Path, sql: str) -> None:
+    with closing(SqliteDatabase(quiet, read_only=True)) as database:
+        stream = database.stream(prepared(database, "SELECT a, b FROM t"), NOON, Never(), size=10)
+        assert len(next(stream)) == 10
+        rewritten(quiet, sql)
+        with pytest.raises(BackendBusy, match="changed while it was read"):
+            list(stream)
+
+
+def test_a_read_is_of_one_state_although_another_thread_has_seen_the_file_move(quiet: Path) -> None:
+    """Which state a read began with is its own to know."""
+
+    def change() -> None:
+        rewritten(quiet, "UPDATE t SET b = 'new' || a")
+        database.fetch("SELECT 1", ())
+
+    with closing(moving(quiet, 100, change)) as database:
+        rows = database.fetch("SELECT poke(a), b FROM t", ())
+    assert {b[:3] for _, b in rows} == {"new"}
