@@ -239,7 +239,7 @@ class PostgresDatabase:
                     _bear_any_time(cursor.adapters)
                     cursor.execute(cast("Any", statement.sql), _all_plain(parameters))
                     while not stop.requested and (rows := cursor.fetchmany(size)):
-                        watch.again()
+                        watch.rest()
                         yield rows
                         watch.again()
             except psycopg.Error as error:

@@ -316,12 +316,10 @@ class SqliteDatabase:
         self._watched(raw, generation)
         cursor = raw.execute(sql, parameters)
         while not stop.requested and (rows := cursor.fetchmany(size)):
-            self._watched(raw, generation)
-            if skip >= len(rows):
-                skip -= len(rows)
-                continue
-            yield rows[skip:]
-            skip = 0
+            if skip < len(rows):
+                yield rows[skip:]
+            skip = max(0, skip - len(rows))
+            self._watched(raw, generation)  # the time the rows were worked on is not the database's
         cursor.close()
 
     # -- writing ---------------------------------------------------------------------------------

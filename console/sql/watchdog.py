@@ -6,6 +6,7 @@ One thread watches all running statements of a database; while nothing runs it s
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
@@ -34,6 +35,10 @@ class Watch:
     def again(self) -> None:
         """The server has answered: the deadline starts anew."""
         self.end = time.monotonic() + self._patience
+
+    def rest(self) -> None:
+        """Nothing is asked of the server until `again`."""
+        self.end = math.inf
 
     def cut_off(self) -> None:
         """Whoever waits for this connection gets an error at once; the server rolls back what was open."""

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -159,6 +160,19 @@ def test_streams_come_in_batches_and_end_early(db: PostgresDatabase) -> None:
     next(abandoned)
     abandoned.close()
     assert db.fetch("SELECT 1", ()) == [(1,)]
+
+
+def test_the_deadline_of_a_stream_does_not_run_while_its_rows_are_worked_on(url: str) -> None:
+    with closing(PostgresDatabase(url, deadline=timedelta(milliseconds=500))) as db:
+        statement = prepared(db, "SELECT id FROM t ORDER BY id")
+        sizes = []
+        for rows in db.stream(statement, datetime.now(UTC), Never(), 20):
+            sizes.append(len(rows))
+            time.sleep(0.8)
+        assert sizes == [20, 20, 10]
+        slow = prepared(db, "SELECT id, pg_sleep(0.1) FROM t ORDER BY id")
+        with pytest.raises(DeadlineExceeded):
+            list(db.stream(slow, datetime.now(UTC), Never(), 20))
 
 
 def test_a_writer_commits_or_leaves_nothing(db: PostgresDatabase) -> None:

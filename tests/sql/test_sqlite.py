@@ -369,3 +369,10 @@ def test_a_read_is_of_one_state_although_another_thread_has_seen_the_file_move(q
     with closing(moving(quiet, 100, change)) as database:
         rows = database.fetch("SELECT poke(a), b FROM t", ())
     assert {b[:3] for _, b in rows} == {"new"}
+
+
+def test_the_deadline_of_a_stream_does_not_run_while_its_rows_are_worked_on(path: Path) -> None:
+    with closing(SqliteDatabase(path, deadline=timedelta(milliseconds=500))) as database:
+        slow = "SELECT x.a, (SELECT count(*) FROM t AS y, t AS z WHERE y.a < x.a + 5) FROM t AS x LIMIT 30"
+        for _ in database.stream(prepared(database, slow), NOON, Never(), size=10):
+            time.sleep(0.6)
