@@ -68,7 +68,8 @@ class SqliteGuard:
     def swap(self, changes: Sequence[Change]) -> list[Outcome]:
         """Every change or its conflict, in one transaction that holds the write lock from the start.
 
-        Only where a row's refusal takes the whole transaction with it are the halves written on their own.
+        Only where a row's refusal takes the whole transaction with it, or a row holds what cannot even be handed over,
+        are the halves written on their own.
         """
         if not changes:
             return []
@@ -77,7 +78,7 @@ class SqliteGuard:
             return self._one_by_key(chunk)
         try:
             return self._swap(chunk)
-        except TransactionRefused as refused:
+        except (RowRefused, TransactionRefused) as refused:
             if len(changes) == 1:
                 return [Outcome(OutcomeKind.FAILED, str(refused))]
         middle = len(changes) // 2

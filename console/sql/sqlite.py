@@ -38,6 +38,9 @@ _STEPS_BETWEEN_LOOKS = 20_000
 
 _READS_OF_A_MOVING_FILE = 20
 
+_REFUSALS = (sqlite3.IntegrityError, OverflowError)
+"""An integer past 64 bits is refused by the driver in the database's stead."""
+
 _REASONS: tuple[tuple[str, type[BackendFault], str], ...] = (
     ("file is not a database", Unreachable, "the file is not an SQLite database"),
     ("unable to open database file", Unreachable, "the file cannot be opened"),
@@ -91,14 +94,17 @@ class SqliteWriter:
     def execute(self, sql: str, parameters: Any = ()) -> Sequence[Row]:
         try:
             return self._connection.execute(sql, parameters).fetchall()
-        except sqlite3.IntegrityError as error:
-            raise (RowRefused if self._connection.in_transaction else TransactionRefused)(str(error)) from None
+        except _REFUSALS as error:
+            raise self._refused(error) from None
 
     def executemany(self, sql: str, rows: Sequence[Any]) -> None:
         try:
             self._connection.executemany(sql, rows)
-        except sqlite3.IntegrityError as error:
-            raise RowRefused(str(error)) from None
+        except _REFUSALS as error:
+            raise self._refused(error) from None
+
+    def _refused(self, error: Exception) -> Exception:
+        return (RowRefused if self._connection.in_transaction else TransactionRefused)(str(error))
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:

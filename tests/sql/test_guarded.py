@@ -150,6 +150,14 @@ def test_rows_that_raise_fail_alone(jobs: Jobs, how: str, refused: set[int]) -> 
     assert {id for id, row in jobs.rows().items() if row[0] == "new"} == {f"{n:02d}" for n in range(16) if n not in refused}
 
 
+def test_a_number_too_large_for_the_database_fails_alone(jobs: Jobs) -> None:
+    jobs.put(*((f"{n:02d}", "bad", n) for n in range(16)))
+    found = jobs.guard.swap([change(f"{n:02d}", ("bad", n), ("new", 2**63 if n == 5 else -n)) for n in range(16)])
+    assert [n for n, outcome in enumerate(found) if outcome.kind is OutcomeKind.FAILED] == [5]
+    assert "too large" in found[5].detail
+    assert {id for id, row in jobs.rows().items() if row[0] == "bad"} == {"05"}
+
+
 def test_a_unique_index_lets_the_first_of_several_through(jobs: Jobs) -> None:
     jobs.run("CREATE UNIQUE INDEX one ON job (n) WHERE state = 'new'")
     jobs.put(("a", "bad", 1), ("b", "bad", 1), ("c", "bad", 2))

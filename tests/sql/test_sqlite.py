@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from console.core.faults import BackendBusy, BackendFault, ConfigFault, DeadlineExceeded, ReadOnlyRefused
 from console.core.ports import Never
-from console.sql.database import RowRefused
+from console.sql.database import RowRefused, TransactionRefused
 from console.sql.sqlite import SqliteDatabase, sqlite_path, translate
 from console.sql.statement import Binds, Prepared
 from console.testing import NOON, Flag
@@ -225,6 +225,29 @@ def test_a_write_is_whole_or_nothing_and_a_savepoint_a_part_of_it(path: Path) ->
         writer.execute("DELETE FROM t")
         raise ZeroDivisionError
     assert database.fetch("SELECT count(*) FROM t", ()) == [(1000,)]
+
+
+@pytest.mark.parametrize(
+    ("how", "refused"), [("ABORT", RowRefused), ("FAIL", RowRefused), ("ROLLBACK", TransactionRefused)]
+)
+@pytest.mark.parametrize("many", [False, True])
+def test_a_refusal_tells_whether_the_transaction_still_stands(
+    path: Path, how: str, refused: type[Exception], many: bool
+) -> None:
+    rewritten(path, f"CREATE TRIGGER no BEFORE UPDATE ON t BEGIN SELECT RAISE({how}, 'no way'); END")
+    with closing(SqliteDatabase(path)) as database, pytest.raises(refused, match="no way"), database.writing() as writer:
+        if many:
+            writer.executemany("UPDATE t SET b = 'x' WHERE a = ?", [(1,), (2,)])
+        else:
+            writer.execute("UPDATE t SET b = 'x' WHERE a = ?", (1,))
+
+
+def test_a_number_too_large_is_a_refusal(path: Path) -> None:
+    with closing(SqliteDatabase(path)) as database, database.writing() as writer:
+        with pytest.raises(RowRefused, match="too large"):
+            writer.execute("UPDATE t SET b = ? WHERE a = 1", (2**63,))
+        with pytest.raises(RowRefused, match="too large"):
+            writer.executemany("UPDATE t SET b = ? WHERE a = 1", [(1,), (2**63,)])
 
 
 def test_a_writer_waits_for_its_turn(path: Path) -> None:
