@@ -46,6 +46,7 @@ class TimeStyle(Protocol):
 
 
 _MOMENT = timedelta(milliseconds=1)
+_CALENDAR = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 
 
 def _in(zone: tzinfo, instant: datetime) -> datetime:
@@ -63,6 +64,11 @@ def _utc(instant: datetime) -> datetime | None:
         return instant.astimezone(UTC)
     except (OverflowError, ValueError):
         return None
+
+
+def _within(column: ColumnElement[Any], first: str, last: str) -> ColumnElement[Any]:
+    """A time of PostgreSQL where Python's calendar has it; infinity and what lies past the calendar are no times."""
+    return sa.case((column.between(sa.literal_column(first), sa.literal_column(last)), column))
 
 
 UTC_TEXT = "retriage_utc"
@@ -173,7 +179,7 @@ class Naive:
         return (late + before).replace(tzinfo=None, microsecond=0) - timedelta(microseconds=1)
 
     def compared(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        return column
+        return _within(column, *(f"timestamp '{self.encode(end).isoformat(' ')}'" for end in _CALENDAR))
 
     def ordered(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         return column
@@ -192,7 +198,9 @@ class Aware:
         return self.encode(instant)
 
     def compared(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        return column
+        """A time is read in the zone of the session, where its year may be another one: hence each end twice."""
+        first, last = ([f"timestamptz '{end.replace(tzinfo=zone)}'" for zone in (UTC, None)] for end in _CALENDAR)
+        return _within(column, f"greatest({', '.join(first)})", f"least({', '.join(last)})")
 
     def ordered(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         return column

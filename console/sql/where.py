@@ -16,7 +16,7 @@ from console.core.query import COMPARISONS, Field, Filter, Glob, Op, Term
 from console.core.text import ascii_lower
 from console.sql.layout import Expression, Predicate, Roles
 from console.sql.statement import Binds, as_bytes, is_unicode
-from console.sql.times import TimeStyle
+from console.sql.times import Aware, Naive, TimeStyle
 
 _MIRRORED = {Op.BELOW: Op.ABOVE, Op.AT_MOST: Op.AT_LEAST, Op.ABOVE: Op.BELOW, Op.AT_LEAST: Op.AT_MOST}
 
@@ -127,7 +127,9 @@ class Where:
         else:
             assert isinstance(value, datetime)
             bound = binds.value(self._time.bound(value))
-        return _compared(op, self._time.compared(column), bound)
+        found = _compared(op, self._time.compared(column), bound)
+        # Said of the column itself as well where it compares as it is, so that an index on it serves.
+        return sa.and_(_compared(op, column, bound), found) if isinstance(self._time, Naive | Aware) else found
 
     def _recoverable(self, error: Expression, wanted: bool, binds: Binds) -> Predicate:
         hopeless = sa.func.coalesce(self.hopeless(error, binds), sa.false())
