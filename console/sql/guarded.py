@@ -161,7 +161,7 @@ class SqliteGuard:
         for start in range(0, len(keys), _KEYS_PER_READ):
             by_part = self._target.by_value(keys[start : start + _KEYS_PER_READ])
             rows = self._database.fetch(self._sql.images_of(len(by_part)), list(by_part))
-            found.update({by_part[row[0]]: tuple(row[1:]) for row in rows})
+            found.update({by_part[row[0]]: tuple(row[1:]) for row in rows if row[0] in by_part})
         return found
 
 
@@ -222,7 +222,7 @@ class _Statements:
 
     def __init__(self, target: Target, dialect: Dialect) -> None:
         quote = dialect.identifier_preparer.quote
-        table, key = quote(target.table), quote(target.key)
+        table, key = f"main.{quote(target.table)}", quote(target.key)
         columns = [quote(column) for column in target.image]
         width = range(len(columns))
         befores, afters = [f"b{n}" for n in width], [f"a{n}" for n in width]
@@ -234,10 +234,10 @@ class _Statements:
         self.clear = "DELETE FROM temp.retriage_chunk"
         self._table, self._key, self._columns = table, key, columns
         self._updates: dict[tuple[frozenset[str], bool, bool], str] = {}
-        listed = ", ".join(f"{table}.{column}" for column in columns)
+        listed = ", ".join(f"job.{column}" for column in columns)
         self.images_now = (
-            f"SELECT chunk.n, {listed} FROM temp.retriage_chunk AS chunk JOIN {table} ON {table}.{key} = chunk.key"
-            f" AND {table}.{key} = chunk.key COLLATE BINARY"
+            f"SELECT chunk.n, {listed} FROM temp.retriage_chunk AS chunk JOIN {table} AS job ON job.{key} = chunk.key"
+            f" AND job.{key} = chunk.key COLLATE BINARY"
         )
         self._images = f"SELECT {key}, {', '.join(columns)} FROM {table} WHERE {key} IN ({{marks}})"
 
@@ -257,12 +257,12 @@ class _Statements:
         numbered = list(enumerate(self._columns))
         sets = ", ".join(f"{column} = {value(f'a{n}')}" for n, column in numbered)
         # To the letter, whatever collation a column has: another row of a NOCASE key is another row.
-        guard = " AND ".join(f"{table}.{column} IS {value(f'b{n}')} COLLATE BINARY" for n, column in numbered)
-        found = f"{table}.rowid = chunk.place" if by_place else f"{table}.{key} = chunk.key"
+        guard = " AND ".join(f"job.{column} IS {value(f'b{n}')} COLLATE BINARY" for n, column in numbered)
+        found = "job.rowid = chunk.place" if by_place else f"job.{key} = chunk.key"
         return (
-            f"UPDATE {'' if told else 'OR ROLLBACK '}{table} SET {sets} FROM temp.retriage_chunk AS chunk"
+            f"UPDATE {'' if told else 'OR ROLLBACK '}{table} AS job SET {sets} FROM temp.retriage_chunk AS chunk"
             f" WHERE chunk.n >= :first AND chunk.n < :end AND {found}"
-            f" AND {table}.{key} = chunk.key COLLATE BINARY AND {guard}{f' RETURNING {table}.{key}' if told else ''}"
+            f" AND job.{key} = chunk.key COLLATE BINARY AND {guard}{f' RETURNING {key}' if told else ''}"
         )
 
     def images_of(self, count: int) -> str:

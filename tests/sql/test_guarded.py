@@ -126,6 +126,26 @@ def test_a_key_in_other_letters_is_another_row(tmp_path: Path) -> None:
     jobs.database.close()
 
 
+@pytest.mark.parametrize("name", ["chunk", "retriage_chunk", "t", "now", "a b", 'x"y'])
+def test_a_table_of_any_name(jobs: Jobs, name: str) -> None:
+    """Among them the names that the statement itself uses."""
+    quoted = '"' + name.replace('"', '""') + '"'
+    jobs.put(("a", "bad", 1), ("b", "bad", 1), ("c", "bad", 1))
+    jobs.run(f"ALTER TABLE job RENAME TO {quoted}")
+    guard = SqliteGuard(jobs.database, replace(TARGET, table=name))
+    assert guard.swap([change("a", ("bad", 1), ("new", 0), "1")]) == [CHANGED]
+    assert guard.swap([change(id, ("bad", 1), ("new", 0), "9") for id in "bc"]) == [CHANGED] * 2
+    assert guard.swap([change("b", ("bad", 1), ("new", 0))]) == [conflicted("state is now new, was bad")]
+    assert guard.images([ItemKey("jobs", ("c",))]) == {ItemKey("jobs", ("c",)): ("new", 0)}
+
+
+def test_images_are_of_keys_to_the_letter(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path / "jobs.db", DDL.replace("id TEXT", "id TEXT COLLATE NOCASE"))
+    jobs.put(("ABC", "bad", 1), ("b", "bad", 1))
+    assert jobs.guard.images([ItemKey("jobs", (id,)) for id in ("abc", "b")]) == {ItemKey("jobs", ("b",)): ("bad", 1)}
+    jobs.database.close()
+
+
 def test_a_row_planned_twice_is_written_once_by_what_still_holds(jobs: Jobs) -> None:
     jobs.put(("a", "bad", 1), ("b", "bad", 1))
     stale, fresh = change("a", ("worse", 1), ("new", 0)), change("a", ("bad", 1), ("new", 0))
