@@ -112,7 +112,7 @@ class IsoText:
         return [(one if one.tzinfo is zone else _in(zone, one)).isoformat() for one in instants]
 
     def decode(self, raw: Any) -> datetime | None:
-        if not isinstance(raw, str):
+        if not isinstance(raw, str) or not raw.isascii():  # a separator may be any letter to Python
             return None
         try:
             instant = datetime.fromisoformat(raw)

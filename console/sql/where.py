@@ -133,7 +133,8 @@ class Where:
 
     def _recoverable(self, error: Expression, wanted: bool, binds: Binds) -> Predicate:
         hopeless = sa.func.coalesce(self.hopeless(error, binds), sa.false())
-        present = sa.and_(error.is_not(None), error != sa.literal_column("''"))
+        head = head_of(error)
+        present = sa.and_(head.is_not(None), head != sa.literal_column("''"))
         return sa.and_(present, sa.not_(hopeless) if wanted else hopeless)
 
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy.dialects.sqlite.pysqlite import dialect as sqlite_dialect
 
 from console.core.backend import PageRequest
-from console.core.item import Condition, ItemKey
+from console.core.item import ERROR_HEAD, Condition, ItemKey
+from console.core.policy import RetryPolicy
 from console.core.query import COMPARISONS, Field, Filter, Glob, Op, Term
+from console.sql.layout import Roles
+from console.sql.statement import Binds, Prepared
+from console.sql.times import IsoText
+from console.sql.where import Where
 from console.testing import ALL, NOON, World
 from tests.plugins.sqlite_queue import queue_files as files
 
@@ -23,6 +33,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made.backend.close()
 
 
+SHOWN = f"SELECT error, CAST(substr(error, 1, {ERROR_HEAD}) AS TEXT) FROM t"
 letters = st.text(st.sampled_from("aeiLRT_%*?[]x^-é É'\"\\5"), max_size=4)
 some = letters.filter(bool)
 globs = st.tuples(letters, st.lists(some, max_size=1), letters).map(lambda p: Glob((p[0], *p[1], p[2])))
@@ -51,6 +62,27 @@ filters = st.lists(terms, min_size=1, max_size=3).map(lambda some: Filter(tuple(
 def test_a_filter_in_sql_is_the_filter(world: World, asked: Filter) -> None:
     found = {item.key for item in world.backend.page(PageRequest(asked, NOON, limit=1000)).items}
     assert found == {item.key for item in world.fitting(asked)}, str(asked)
+
+
+def test_an_error_of_which_nothing_is_shown_is_neither_recoverable_nor_not() -> None:
+    """Text ends at a NUL to SQLite's functions, and an empty BLOB is no empty text to its comparisons."""
+    nothing: Any = sa.null()
+    table = sa.table("t", sa.column("id"), sa.column("error"))
+    one = (table.c.id,)
+    roles = Roles(one, one, one, nothing, nothing, nothing, table.c.error, None, None, None)
+    dialect = sqlite_dialect()
+    where, binds = Where("q", dialect, IsoText(), RetryPolicy(unrecoverable=("never",))), Binds()
+    (present,) = where.predicates(Filter.parse("recoverable:yes,no"), roles, binds)
+    statement = Prepared(sa.select(table.c.error).where(present), binds, dialect)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, error)")
+        errors = [None, "", b"", "\0abc", b"\0abc", "boom", b"boom", "never", 0]
+        connection.executemany("INSERT INTO t (error) VALUES (?)", [(error,) for error in errors])
+        shown = {error for error, head in connection.execute(SHOWN) if head}
+        found = {error for (error,) in connection.execute(statement.sql, statement.parameters(NOON, {}))}
+    assert found == shown
+    assert {"boom", b"boom", "never", 0} <= shown
+    assert not {None, "", b"", "\0abc"} & shown
 
 
 @pytest.mark.parametrize(
