@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -282,11 +282,32 @@ class SqliteDatabase:
         return rows
 
     def stream(self, statement: Prepared, now: datetime, stop: Stop, size: int = 5_000) -> Iterator[list[Row]]:
+        """What an immutable connection has given out cannot be read again: a file that changes after that ends the
+        stream, before that it is begun again."""
+        parameters, given = statement.parameters(now, {}), False
+        for _ in range(_READS_OF_A_MOVING_FILE):
+            state = self._reopen_if_changed()
+            try:
+                with closing(self._stream(statement.sql, parameters, stop, size)) as batches:
+                    for rows in batches:
+                        if self._moved(state):
+                            break
+                        given = True
+                        yield rows
+            except DeadlineExceeded:
+                raise
+            except BackendFault:
+                if not self._moved(state):
+                    raise
+            if not self._moved(state) or stop.requested:
+                return
+            if given:
+                break
+        raise BackendBusy("the file changed while it was read", where=self.place)
+
+    def _stream(self, sql: str, parameters: Any, stop: Stop, size: int) -> Generator[list[Row], None, None]:
         """Text that is not UTF-8 is met only on the way: within one read transaction the statement is then
-        run again by a decoder that bears it, and what was already given out is passed over. What an immutable
-        connection has already given out cannot be read again: a file that changes meanwhile ends the stream."""
-        parameters = statement.parameters(now, {})
-        state = self._reopen_if_changed()
+        run again by a decoder that bears it, and what was already given out is passed over."""
         with self._reading.taken() as raw:
             given = 0
             try:
@@ -294,26 +315,19 @@ class SqliteDatabase:
                 for factory in (str, _Tolerant()):
                     raw.text_factory = factory
                     try:
-                        for rows in self._batches(raw, statement.sql, parameters, stop, size, given):
-                            self._require_unmoved(state)
+                        for rows in self._batches(raw, sql, parameters, stop, size, given):
                             given += len(rows)
                             yield rows
-                        self._require_unmoved(state)
                         break
                     except sqlite3.OperationalError as error:
                         if "decode to UTF-8" not in str(error) or factory is not str:
                             raise
             except sqlite3.Error as error:
-                self._require_unmoved(state)
                 raise translate(error, self.place) from None
             finally:
                 raw.text_factory = str
                 if raw.in_transaction:
                     raw.rollback()
-
-    def _require_unmoved(self, since: object) -> None:
-        if self._moved(since):
-            raise BackendBusy("the file changed while it was read", where=self.place)
 
     def _batches(
         self, raw: sqlite3.Connection, sql: str, parameters: Any, stop: Stop, size: int, skip: int

@@ -380,6 +380,12 @@ def test_a_stream_of_a_file_that_moves_says_so_instead_of_mixing_two_states(quie
             list(stream)
 
 
+def test_a_stream_that_has_given_nothing_yet_is_begun_again(quiet: Path) -> None:
+    with closing(moving(quiet, 5, lambda: rewritten(quiet, "DELETE FROM t WHERE a % 2 = 0 OR a > 700"))) as database:
+        stream = database.stream(prepared(database, "SELECT poke(a), b FROM t"), NOON, Never(), size=10)
+        assert sum(map(len, stream)) == 350
+
+
 def test_a_read_is_of_one_state_although_another_thread_has_seen_the_file_move(quiet: Path) -> None:
     """Which state a read began with is its own to know."""
 
