@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -331,6 +332,26 @@ def test_a_live_wal_is_read_and_left_as_it_is(world: World) -> None:
         console.backends["queue"].close()
         console.book.close()  # type: ignore[attr-defined]
         assert hashes(world.folder) == before
+
+
+@pytest.mark.parametrize("kept", [None, 1000, 32])
+def test_what_a_crashed_writer_left_is_read_and_stays(tmp_path: Path, kept: int | None) -> None:
+    """Whole, torn within its first transaction, or no more than begun: the log is somebody's only evidence."""
+    queue, folder = QueueFile.create(tmp_path / "queue.db"), tmp_path / "crashed"
+    queue.fill(5)
+    folder.mkdir()
+    with closing(sqlite3.connect(queue.path, isolation_level=None)) as writer:
+        writer.execute("UPDATE async_tasks SET task_type = 'LIVE'")
+        for name in ("queue.db", "queue.db-wal"):
+            shutil.copy(tmp_path / name, folder)
+    if kept:
+        os.truncate(folder / "queue.db-wal", kept)
+    before = hashes(folder)
+    backend = QueueFile(folder / "queue.db").open(read_only=True)
+    items = backend.page(PageRequest(Filter.parse("condition:*"), backend.now())).items
+    assert [item.type for item in items] == ["ANALYZE" if kept else "LIVE"] * 5
+    backend.close()
+    assert hashes(folder) == before
 
 
 def test_a_quiet_database_that_comes_alive_is_seen(world: World) -> None:

@@ -188,7 +188,11 @@ class SqliteDatabase:
             raise translate(error, self.place) from None
 
     def _reading_mode(self) -> str:
-        """In audit mode a quiet WAL database is opened immutable: `mode=ro` would leave -wal and -shm behind."""
+        """In audit mode a quiet WAL database is opened immutable: `mode=ro` would leave -wal and -shm behind.
+
+        A log whose writer crashed is read by `mode=ro`, which leaves a -shm. What leaves none (`vfs=unix-none`) has no
+        locks, and on closing deletes a log without a whole transaction in it.
+        """
         if not self._read_only:
             return "mode=rw"
         return "mode=ro&immutable=1" if self._is_quiet_wal() else "mode=ro"
