@@ -282,6 +282,29 @@ class TestDelayedJob:
         ann.apply(plan)
         assert queue.one("SELECT attempts, failed_at FROM delayed_jobs") == (attempts, None)
 
+    def test_the_lock_of_the_last_try_is_taken_off_and_put_back(self, at: At) -> None:
+        queue, ann = at("delayed_job")
+        id = self.job(queue, run_at=NAIVE, locked_at=naive(ann.backend.now()), locked_by="host:web pid:7")
+        before = queue.one("SELECT * FROM delayed_jobs")
+        override = ann.requeue(id)
+        assert queue.one(
+            "SELECT failed_at, locked_at, locked_by, run_at <= now() AT TIME ZONE 'UTC' FROM delayed_jobs"
+        ) == (None, None, None, True)
+        ann.apply(ann.operations.undo(override.op_id))
+        assert queue.one("SELECT * FROM delayed_jobs") == before
+
+    def test_a_lock_on_a_job_that_has_not_failed_is_a_workers(self, at: At) -> None:
+        queue, ann = at("delayed_job")
+        now = ann.backend.now()
+        working = self.job(queue, failed_at=None, locked_at=naive(now), locked_by="host:web pid:7")
+        given_up = self.job(queue, locked_at=naive(now), locked_by="host:web pid:7")
+        assert ann.plan(working).blocked == {"is running within its limit": 1}
+        plan = ann.plan(given_up)
+        queue.run("UPDATE delayed_jobs SET locked_by = 'host:web pid:8' WHERE id = ?", [given_up])
+        assert ann.outcomes(ann.apply(plan)) == {
+            ("conflicted", "locked_by is now host:web pid:8, was host:web pid:7"): 1
+        }
+
     def test_the_type_is_read_from_the_handler_and_a_locked_job_is_running(self, at: At) -> None:
         queue, ann = at("delayed_job")
         wrapped = "--- !ruby/object:ActiveJob::QueueAdapters::DelayedJobAdapter::JobWrapper\njob_data:\n  job_class: Invoice\n"
