@@ -41,11 +41,13 @@ class Statements:
         return f"%({name})s::{type}" if type else f"%({name})s"
 
     def _key_is(self, table: str) -> str:
+        """To the letter, whatever collation a column of SQLite has: another row of a NOCASE key is another row."""
         keys = self._attached.mapping.keys
-        return " AND ".join(
+        same = [
             f"{table}.{self._quote(key)} = {self._mark(f'k{n}', type)}"
             for n, (key, type) in enumerate(zip(keys, self._key_types, strict=True))
-        )
+        ]
+        return " AND ".join([*same, *(f"{one} COLLATE BINARY" for one in same if self._sqlite)])
 
     def _select(self, locking: str, lock: str | None) -> str:
         """Key, image and lock of some rows; taken first, so that a lock is tried on no other."""

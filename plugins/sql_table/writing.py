@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from console.core.backend import CHANGED, Change, Image, Outcome, OutcomeKind
 from console.core.item import ItemKey
-from console.sql.database import Row, RowRefused, Writer
+from console.sql.database import Row, RowRefused, TransactionRefused, Writer
 from console.sql.guarded import SqliteGuard, Target, conflict
 from console.sql.sqlite import SqliteDatabase
 from console.sql.values import plain
@@ -83,8 +83,8 @@ class RowGuard:
         width = len(self._keys)
         for rows, by_text in self._rows(keys, run, sql):
             for row in rows:
-                key = by_text[tuple(map(str, row[:width]))]
-                found[key] = (tuple(map(plain, row[width:-1])), bool(row[-1]))
+                if key := by_text.get(tuple(map(str, row[:width]))):
+                    found[key] = (tuple(map(plain, row[width:-1])), bool(row[-1]))
         return found
 
     def _rows(
@@ -108,6 +108,16 @@ class RowGuard:
     # -- writing ---------------------------------------------------------------------------------
 
     def swap(self, changes: Sequence[Change]) -> list[Outcome]:
+        """Where a row's refusal takes the whole transaction with it, the halves are written on their own."""
+        try:
+            return self._swap(changes)
+        except TransactionRefused as refused:
+            if len(changes) == 1:
+                return [Outcome(OutcomeKind.FAILED, str(refused))]
+        middle = len(changes) // 2
+        return self.swap(changes[:middle]) + self.swap(changes[middle:])
+
+    def _swap(self, changes: Sequence[Change]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
         with self._database.writing() as writer:
             keys = [change.keys[0] for change in changes]
@@ -138,7 +148,7 @@ class RowGuard:
             return
         try:
             with writer.savepoint():
-                self._write(writer, [changes[n] for n in numbers])
+                written = self._write(writer, [changes[n] for n in numbers])
         except RowRefused as refused:
             if len(numbers) == 1:
                 outcomes[numbers[0]] = Outcome(OutcomeKind.FAILED, str(refused))
@@ -147,16 +157,11 @@ class RowGuard:
             self._part(writer, changes, numbers[:middle], outcomes)
             self._part(writer, changes, numbers[middle:], outcomes)
         else:
-            outcomes.update(dict.fromkeys(numbers, CHANGED))
+            outcomes.update(zip(numbers, written, strict=True))
 
-    def _write(self, writer: Writer, changes: Sequence[Change]) -> None:
+    def _write(self, writer: Writer, changes: Sequence[Change]) -> list[Outcome]:
         if self._by_update:
-            rows = [
-                {**self._named(change.keys[0]), **{f"v{n}": value for n, value in enumerate(change.after)}}
-                for change in changes
-            ]
-            writer.executemany(self._sql.update, rows)
-            return
+            return self._update(writer, changes)
         if self._sql.call:
             writer.execute(self._sql.call, self._sql.called_with(changes))
         for change in changes:
@@ -165,13 +170,30 @@ class RowGuard:
                 if not writer.execute(sql, given):
                     raise RowRefused(f"statement {number} changed nothing")
         self._require_as_planned(writer, changes)
+        return [CHANGED] * len(changes)
+
+    def _update(self, writer: Writer, changes: Sequence[Change]) -> list[Outcome]:
+        """A trigger may have left a row as it was, and nothing but the row tells."""
+        rows = [
+            {**self._named(change.keys[0]), **{f"v{n}": value for n, value in enumerate(change.after)}}
+            for change in changes
+        ]
+        writer.executemany(self._sql.update, rows)
+        now = self._images(writer, changes)
+        names = tuple(part.name for part in self._parts)
+        return [
+            conflict(change.before, image, names) if image == change.before != change.after else CHANGED
+            for change, image in zip(changes, now, strict=True)
+        ]
+
+    def _images(self, writer: Writer, changes: Sequence[Change]) -> list[Image | None]:
+        seen = self._seen([change.keys[0] for change in changes], writer.execute, self._sql.seen)
+        return [seen.get(change.keys[0], (None, False))[0] for change in changes]
 
     def _require_as_planned(self, writer: Writer, changes: Sequence[Change]) -> None:
         """What the database made of a row must be what the plan said."""
-        seen = self._seen([change.keys[0] for change in changes], writer.execute, self._sql.seen)
         names = tuple(part.name for part in self._parts)
-        for change in changes:
-            image = seen.get(change.keys[0], (None, False))[0]
+        for change, image in zip(changes, self._images(writer, changes), strict=True):
             if image != change.after:
                 made = conflict(change.after, image, names).detail.replace("was", "planned was")
                 raise RowRefused(f"its own system made something else of it: {made}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -334,6 +334,12 @@ requeue:
 PAIRS_DDL = "CREATE TABLE pairs (tenant TEXT, n INTEGER, status TEXT NOT NULL, tries INTEGER, at TEXT, PRIMARY KEY (tenant, n))"
 
 
+def pairs_queue(kind: str, folder: Path) -> AbstractContextManager[Queue]:
+    if kind == "sqlite":
+        return sqlite_queue(folder / "x.db", PAIRS_DDL, mapping(PAIRS))
+    return postgres_queue(PAIRS_DDL.replace("at TEXT", "at timestamptz"), mapping(PAIRS))
+
+
 def test_a_key_of_two_columns_and_a_stuck_row_in_sqlite(tmp_path: Path) -> None:
     with sqlite_queue(tmp_path / "x.db", PAIRS_DDL, mapping(PAIRS)) as queue:
         for n, (status, tries) in enumerate([("bad", 3), ("busy", 1), ("busy", 3)]):
@@ -390,6 +396,81 @@ def test_several_statements_are_all_or_nothing_for_each_row(tmp_path: Path) -> N
         assert ann.outcomes(ann.requeue(0, 1, 2, 3)) == {("changed", ""): 3, ("failed", "statement 2 changed nothing"): 1}
         assert queue.run("SELECT job, said FROM log ORDER BY job", []) == [(n, "100% :key; --") for n in (0, 1, 3)]
         assert queue.run("SELECT id FROM jobs WHERE status = 'bad'", []) == [(2,)]
+
+
+def failing_pairs(queue: Queue, count: int = 3) -> list[tuple[str, int]]:
+    for n in range(count):
+        queue.insert("pairs", tenant="a", n=n, status="bad", tries=1)
+    return [("a", n) for n in range(count)]
+
+
+LEFT = {
+    "sqlite": "CREATE TRIGGER keep BEFORE UPDATE ON pairs WHEN new.n = 1 BEGIN SELECT raise(ignore); END",
+    "postgres": (
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;"
+        " CREATE TRIGGER keep BEFORE UPDATE ON pairs FOR EACH ROW WHEN (new.n = 1) EXECUTE FUNCTION keep()"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LEFT)
+def test_a_row_the_database_leaves_as_it_was_is_not_told_as_changed(tmp_path: Path, kind: str) -> None:
+    with pairs_queue(kind, tmp_path) as queue, operating(queue.open(), tmp_path) as ann:
+        keys = failing_pairs(queue)
+        queue.run(LEFT[kind], [])
+        assert ann.outcomes(ann.requeue(*keys)) == {
+            ("changed", ""): 2, ("conflicted", "left as it was by the database itself"): 1
+        }
+        assert queue.run("SELECT n FROM pairs WHERE status = 'bad'", []) == [(1,)]
+
+
+STAMPED = {
+    "sqlite": (
+        "CREATE TRIGGER stamp AFTER UPDATE OF status ON pairs"
+        " BEGIN UPDATE pairs SET at = '2030-01-01T00:00:00Z' WHERE n = new.n; END"
+    ),
+    "postgres": (
+        "CREATE FUNCTION stamp() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN new.at := '2030-01-01'; RETURN new; END $$;"
+        " CREATE TRIGGER stamp BEFORE UPDATE ON pairs FOR EACH ROW EXECUTE FUNCTION stamp()"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STAMPED)
+def test_a_trigger_may_write_its_own_time(tmp_path: Path, kind: str) -> None:
+    with pairs_queue(kind, tmp_path) as queue, operating(queue.open(), tmp_path) as ann:
+        keys = failing_pairs(queue)
+        queue.run(STAMPED[kind], [])
+        assert ann.outcomes(ann.requeue(*keys)) == {("changed", ""): 3}
+
+
+def test_a_refusal_that_takes_the_transaction_back_is_one_rows(tmp_path: Path) -> None:
+    ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT, tries INTEGER, at TEXT); CREATE TABLE log (job INTEGER, said TEXT)"
+    with sqlite_queue(tmp_path / "x.db", ddl, mapping(STATEMENTS)) as queue, operating(queue.open(), tmp_path) as ann:
+        for n in range(4):
+            queue.insert("jobs", id=n, status="bad", tries=1)
+        queue.run("CREATE TRIGGER no BEFORE UPDATE ON jobs WHEN new.id = 1 BEGIN SELECT raise(rollback, 'no way'); END", [])
+        assert ann.outcomes(ann.requeue(0, 1, 2, 3)) == {("changed", ""): 3, ("failed", "no way"): 1}
+        assert queue.run("SELECT job FROM log ORDER BY job", []) == [(0,), (2,), (3,)]
+        assert queue.run("SELECT id FROM jobs WHERE status = 'bad'", []) == [(1,)]
+
+
+def test_a_key_that_differs_in_case_is_another(tmp_path: Path) -> None:
+    ddl = (
+        "CREATE TABLE pairs (tenant TEXT NOT NULL COLLATE NOCASE, n INTEGER NOT NULL, status TEXT, tries INTEGER, at TEXT);"
+        " CREATE UNIQUE INDEX whose ON pairs (tenant COLLATE BINARY, n)"
+    )
+    with sqlite_queue(tmp_path / "x.db", ddl, mapping(PAIRS)) as queue, operating(queue.open(), tmp_path) as ann:
+        for tenant in ("ann", "ANN", "bob"):
+            queue.insert("pairs", tenant=tenant, n=1, status="bad", tries=1)
+        plan = ann.plan(Filter.parse("condition:* attempts>0"))
+        queue.run("UPDATE pairs SET tenant = 'Bob' WHERE tenant = 'bob'", [])
+        queue.run("DELETE FROM pairs WHERE tenant = 'ANN' COLLATE BINARY", [])
+        queue.insert("pairs", tenant="Ann", n=1, status="busy", tries=1)
+        assert ann.outcomes(ann.apply(plan)) == {("changed", ""): 1, ("conflicted", "no longer there"): 2}
+        assert queue.run("SELECT tenant, status FROM pairs ORDER BY rowid", []) == [
+            ("ann", "new"), ("Bob", "bad"), ("Ann", "busy")
+        ]
 
 
 def test_a_mapping_without_requeue_only_reads(tmp_path: Path) -> None:
