@@ -15,6 +15,9 @@ from plugins.sql_table.reading import Reading
 from plugins.sql_table.tables import quoted
 from plugins.sql_table.vocabulary import WRITTEN
 
+_OF_ANY_LENGTH = {"character": "bpchar", "bit": "varbit"}
+"""Types that hold one character or bit where a cast does not say how many."""
+
 
 class Statements:
     """The statements of one mapping, with every name quoted by the dialect and every value bound."""
@@ -38,7 +41,9 @@ class Statements:
     def _mark(self, name: str, type: str = "") -> str:
         if self._sqlite:
             return f":{name}"
-        return f"%({name})s::{type}" if type else f"%({name})s"
+        one = type.removesuffix("[]")
+        cast = type.replace(one, _OF_ANY_LENGTH.get(one, one))
+        return f"%({name})s::{cast}" if type else f"%({name})s"
 
     def _key_is(self, table: str) -> str:
         """To the letter, whatever collation a column of SQLite has: another row of a NOCASE key is another row."""

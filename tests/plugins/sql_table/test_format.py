@@ -455,6 +455,19 @@ def test_a_refusal_that_takes_the_transaction_back_is_one_rows(tmp_path: Path) -
         assert queue.run("SELECT id FROM jobs WHERE status = 'bad'", []) == [(1,)]
 
 
+def test_keys_of_fixed_width_are_compared_whole(tmp_path: Path) -> None:
+    ddl = PAIRS_DDL.replace("at TEXT", "at timestamptz, kind char(4)").replace("tenant TEXT", "tenant char(3)")
+    fixed = PAIRS.replace("set: {status: new,", "set: {status: new, kind: none,")
+    with postgres_queue(ddl, mapping(fixed)) as queue, operating(queue.open(), tmp_path) as ann:
+        for tenant in ("a", "abc", "abd"):
+            queue.insert("pairs", tenant=tenant, n=1, status="bad", tries=1, kind="some")
+        assert ann.outcomes(ann.requeue(("abc", 1))) == {("changed", ""): 1}
+        assert ann.outcomes(ann.requeue(("a  ", 1))) == {("changed", ""): 1}
+        assert queue.run("SELECT tenant, status, kind FROM pairs ORDER BY tenant", []) == [
+            ("a  ", "new", "none"), ("abc", "new", "none"), ("abd", "bad", "some")
+        ]
+
+
 def test_a_key_that_differs_in_case_is_another(tmp_path: Path) -> None:
     ddl = (
         "CREATE TABLE pairs (tenant TEXT NOT NULL COLLATE NOCASE, n INTEGER NOT NULL, status TEXT, tries INTEGER, at TEXT);"
