@@ -23,6 +23,7 @@ from plugins.sql_table.tables import Column
 
 _PAYLOADS = frozenset({"json", "jsonb", "bytea", "xml"})
 _Setter = Callable[[Image, datetime, datetime], Any]
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,15 @@ class RowImage:
         self._reading = reading
         self.parts = self._image_parts()
         self.reads = self._all_reads()
-        self._setters = {
-            Budget.KEEP: self._all_setters(self.requeue.budgets.keep.set if self.requeue.budgets.keep else {}),
-            Budget.FRESH: self._all_setters(self.requeue.budgets.fresh.set if self.requeue.budgets.fresh else {}),
+        keep, fresh = self.requeue.budgets.keep, self.requeue.budgets.fresh
+        assigned = {
+            Budget.KEEP: {**self.requeue.set, **(keep.set if keep else {})},
+            Budget.FRESH: {**self.requeue.set, **(fresh.set if fresh else {})},
+        }
+        self._setters = {budget: self._all_setters(given) for budget, given in assigned.items()}
+        self._formulas = {
+            budget: [formula(one.formula) for one in given.values() if one.formula is not None]
+            for budget, given in assigned.items()
         }
 
     def _image_parts(self) -> tuple[Part, ...]:
@@ -132,8 +139,14 @@ class RowImage:
         """The image once it is handed back, computed from what was there and nothing else."""
         return tuple([setter(before, at, due) for setter in self._setters[budget]])
 
-    def _all_setters(self, more: Mapping[str, Assigned]) -> Sequence[_Setter]:
-        assigned = {**self.requeue.set, **more}
+    def fits(self, before: Image, budget: Budget) -> bool:
+        """Whether SQLite can be given every number a formula makes of it; PostgreSQL refuses the row by itself."""
+        if not self._attached.sqlite or not self._formulas[budget]:
+            return True
+        columns = {part.name: value for part, value in zip(self.parts, before, strict=True)}
+        return all(-_LARGEST <= made.value(columns) <= _LARGEST for made in self._formulas[budget])
+
+    def _all_setters(self, assigned: Mapping[str, Assigned]) -> Sequence[_Setter]:
         return [
             self._setter(n, part, assigned[part.name]) if part.name in assigned else _kept(n)
             for n, part in enumerate(self.parts)

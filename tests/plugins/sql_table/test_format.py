@@ -486,6 +486,40 @@ def test_a_key_that_differs_in_case_is_another(tmp_path: Path) -> None:
         ]
 
 
+COUNTED = """
+table: jobs
+key: id
+status: {column: status, ready: [new], failed: [bad]}
+attempts: tries
+requeue:
+  guard: [status]
+  set: {status: new, tries: {formula: tries + 1}}
+  budgets: {keep: {effect: plus_one}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "blocked", "failed"),
+    [
+        ("sqlite", {"holds a number so large that what would be set is too large to write": 1}, {}),
+        ("postgres", {}, {("failed", "value \"9223372036854775808\" is out of range for type bigint"): 1}),
+    ],
+)
+def test_a_number_too_large_to_write_is_that_rows_alone(
+    tmp_path: Path, kind: str, blocked: dict[str, int], failed: dict[tuple[str, str], int]
+) -> None:
+    ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT, tries bigint)"
+    made = sqlite_queue(tmp_path / "x.db", ddl, mapping(COUNTED)) if kind == "sqlite" else postgres_queue(
+        ddl, mapping(COUNTED))
+    with made as queue, operating(queue.open(), tmp_path) as ann:
+        for id, tries in ((1, 2**63 - 1), (2, 2**63 - 2)):
+            queue.insert("jobs", id=id, status="bad", tries=tries)
+        plan = ann.plan(1, 2)
+        assert plan.blocked == blocked
+        assert ann.outcomes(ann.apply(plan)) == {("changed", ""): 1, **failed}
+        assert queue.run("SELECT tries FROM jobs ORDER BY id", []) == [(2**63 - 1,), (2**63 - 1,)]
+
+
 def test_a_mapping_without_requeue_only_reads(tmp_path: Path) -> None:
     ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT); INSERT INTO jobs VALUES (1, 'bad')"
     options = mapping("table: jobs\nkey: id\nstatus: {column: status, failed: [bad]}\n")
