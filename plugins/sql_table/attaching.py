@@ -6,7 +6,7 @@ What does not fit is a WrongSchema that names the place in the mapping and what 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import sqlalchemy as sa
@@ -151,7 +151,16 @@ class Attached:
             raise self.wrong(f"{', '.join(names)} may be the same in two rows", "key", fix=fix)
         if nullable := [name for name, one in zip(names, found, strict=True) if not one.column.not_null]:
             raise self.wrong(f"{nullable[0]!r} may be NULL, so it cannot be a key", "key")
-        return found
+        return tuple(map(self._as_held, found))
+
+    def _as_held(self, found: Found) -> Found:
+        """A column of SQLite that takes whatever it is given is of the type its first row has."""
+        if not self.sqlite or (found.type and "BLOB" not in found.type.upper()):
+            return found
+        select = sa.select(sa.func.typeof(found.expression)).select_from(self.main).limit(1)
+        asked = select.compile(dialect=self.database.dialect, compile_kwargs={"literal_binds": True})
+        rows = self.database.fetch(str(asked), ())
+        return found._replace(column=replace(found.column, type="INTEGER" if rows == [("integer",)] else "TEXT"))
 
 
 def attach(database: AnyDatabase, mapping: TableMapping, options: Options) -> Attached:

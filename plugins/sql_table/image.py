@@ -139,7 +139,7 @@ class RowImage:
         """The image once it is handed back, computed from what was there and nothing else."""
         return tuple([setter(before, at, due) for setter in self._setters[budget]])
 
-    def fits(self, before: Image, budget: Budget) -> bool:
+    def fits(self, before: Sequence[Any], budget: Budget) -> bool:
         """Whether SQLite can be given every number a formula makes of it; PostgreSQL refuses the row by itself."""
         if not self._attached.sqlite or not self._formulas[budget]:
             return True

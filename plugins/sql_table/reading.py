@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from console.core.item import Condition
 from console.core.policy import Phase, RetryPolicy
+from console.sql.database import Row
 from console.sql.layout import Expression, Layout, Predicate, Residual, Roles, Segment, everything
 from console.sql.statement import Binds, is_unicode
 from console.sql.times import TimeStyle, zone_named
@@ -27,6 +28,8 @@ from plugins.sql_table.vocabulary import Mapped
 
 _INTEGERS = frozenset({"smallint", "integer", "bigint"})
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_NUMERIC = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?\s*", re.I | re.A)
+"""What a column of numbers in SQLite takes for one; other text stays text there."""
 _TEXTUAL = re.compile("CHAR|CLOB|TEXT", re.I)
 _TIMES = ("next_run", "created", "updated", "since", "executed")
 
@@ -72,6 +75,10 @@ class Reading:
         self._policy = policy
         self._sqlite = attached.sqlite
         self.keys = attached.key_columns()
+        self._declared = [
+            int if is_integer(found, sqlite=True) else str if _TEXTUAL.search(found.type) else object
+            for found in self.keys
+        ]
         self.times = times_of(attached)
         self._where = Where(backend, attached.database.dialect, self.times.style, policy)
         self._statuses = Statuses(attached)
@@ -190,9 +197,17 @@ class Reading:
 
     def _native_key(self) -> Any:
         kinds = [_key_kind(found, sqlite=self._sqlite) for found in self.keys]
-        if self._sqlite and kinds == ["text"]:
+        if self._sqlite and "loose integer" not in kinds:
             return None
         return partial(_native, kinds)
+
+    def stored(self, parts: tuple[str, ...]) -> tuple[Any, ...]:
+        """The parts of a key that fits, as their columns hold them."""
+        return parts if self.roles.native_key is None else self.roles.native_key(parts) or parts
+
+    def held_as_declared(self, key: Row) -> bool:
+        """Whether a write can find a row of SQLite by its key: a column may hold what is not of its type."""
+        return all(map(isinstance, key, self._declared))
 
     def fits(self, parts: tuple[str, ...]) -> bool:
         """Whether a row could have this key at all."""
@@ -258,15 +273,17 @@ class Reading:
 
 def _key_kind(found: Found, *, sqlite: bool) -> str:
     if is_integer(found, sqlite=sqlite):
-        return "integer"
-    return "uuid" if found.type == "uuid" else "text"
+        return "loose integer" if sqlite else "integer"
+    return "uuid" if found.type == "uuid" and not sqlite else "text"
 
 
 def _native(kinds: list[str], parts: tuple[str, ...]) -> tuple[Any, ...] | None:
     """The parts of a key as their columns hold them; None for what can be none."""
     values: list[Any] = []
     for kind, part in zip(kinds, parts, strict=True):
-        if kind == "integer":
+        if kind == "loose integer" and not _NUMERIC.fullmatch(part):
+            values.append(part)
+        elif kind in ("integer", "loose integer"):
             if not _WHOLE.fullmatch(part) or not -(2**63) <= int(part) < 2**63:
                 return None
             values.append(int(part))

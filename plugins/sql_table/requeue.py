@@ -60,6 +60,7 @@ _Judged = tuple[Condition, str | None, str | None, str | None]
 _WORD = re.compile(r"\w+")
 _OLD_WORKER = "ran longer than its limit: the old worker may still be alive"
 _STRANGE = "holds a value that is not text, a number or a time, so a write could not be guarded"
+_LOOSE_KEY = "its key is not of the type its column says, so a write could not find it"
 _TOO_LARGE = "holds a number so large that what would be set is too large to write"
 
 
@@ -164,6 +165,8 @@ class Handing:
             if not storable(before) or (sqlite and not storable(row[:keys])):
                 drafts.append(Draft(str(key), "", "null", condition, signature, blocked or _STRANGE))
                 continue
+            if not blocked and sqlite and not self._reading.held_as_declared(row[:keys]):
+                blocked, warning = _LOOSE_KEY, None
             if not blocked and not self.image.fits(before, order.budget):
                 blocked, warning = _TOO_LARGE, None
             unit = "" if place is None else str(place) if sqlite else f"{key.id}@{place}"

@@ -69,6 +69,7 @@ class RowGuard:
         self._sqlite = attached.sqlite
         self._parts = image.parts
         self._keys = reading.keys
+        self._stored = reading.stored
         self._by_update = attached.mapping.requeue.function is None and not attached.mapping.requeue.statements
         self._sql = Statements(attached, reading, image)
 
@@ -99,10 +100,7 @@ class RowGuard:
         return [(run(sql, columns), by_text)]
 
     def _named(self, key: ItemKey) -> dict[str, Any]:
-        values = (
-            int(part) if self._sqlite and is_integer(found, sqlite=True) else part
-            for part, found in zip(key.parts, self._keys, strict=True)
-        )
+        values = self._stored(key.parts) if self._sqlite else key.parts
         return {f"k{n}": value for n, value in enumerate(values)}
 
     # -- writing ---------------------------------------------------------------------------------

@@ -520,6 +520,39 @@ def test_a_number_too_large_to_write_is_that_rows_alone(
         assert queue.run("SELECT tries FROM jobs ORDER BY id", []) == [(2**63 - 1,), (2**63 - 1,)]
 
 
+UUID_TEXT = "00000000-0000-4000-8000-000000000007"
+NOT_ITS_TYPE = {"its key is not of the type its column says, so a write could not find it": 1}
+
+
+@pytest.mark.parametrize(
+    ("type", "keys", "blocked"),
+    [
+        ("uuid", [UUID_TEXT], {}), ("UUID", [UUID_TEXT], {}), ("UUID", [7], {}), ("INT", [7], {}),
+        ("INT", [7, "abc"], NOT_ITS_TYPE), ("", [7, 8], {}), ("", ["7", "8"], {}), ("", [7, "abc"], NOT_ITS_TYPE),
+        ("", ["abc", b"7"], {"holds a value that is not text, a number or a time, so a write could not be guarded": 1}),
+        ("BLOB", [7, 8], {}), ("BLOB", ["abc"], {}), ("NUMERIC", [12], {}), ("REAL", [1.5], {}),
+    ],
+)
+@pytest.mark.parametrize("also", ["", ", other"])
+def test_loose_keys_in_sqlite(tmp_path: Path, type: str, keys: list[Any], blocked: dict[str, int], also: str) -> None:
+    """Whatever is listed can be looked at, planned by its key and handed back, or the plan says why not."""
+    ddl = (
+        f"CREATE TABLE jobs (id {type} NOT NULL, other TEXT NOT NULL DEFAULT 'o', status TEXT, tries INTEGER,"
+        f" PRIMARY KEY (id{also}))"
+    )
+    counted = COUNTED.replace("key: id", f"key: [id{also}]")
+    with sqlite_queue(tmp_path / "x.db", ddl, mapping(counted)) as queue, operating(queue.open(), tmp_path) as ann:
+        for key in keys:
+            queue.insert("jobs", id=key, status="bad", tries=1)
+        listed = [item.key for item in items(queue)]
+        assert len(listed) == len(keys)
+        for key in listed:
+            assert ann.backend.item(key, NOW).item.key == key
+        plan = ann.plan(*(key.parts for key in listed))
+        assert plan.blocked == blocked
+        assert ann.outcomes(ann.apply(plan)) == {("changed", ""): len(keys) - sum(blocked.values())}
+
+
 def test_a_mapping_without_requeue_only_reads(tmp_path: Path) -> None:
     ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT); INSERT INTO jobs VALUES (1, 'bad')"
     options = mapping("table: jobs\nkey: id\nstatus: {column: status, failed: [bad]}\n")
