@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 from pydantic import ValidationError
 
-from console.core.faults import BackendFault, UsageFault
+from console.core.faults import BackendFault, Unreachable, UsageFault
 from console.core.policy import PolicyOverride
 from console.core.text import closest
 from console.sql.opening import open_database
@@ -106,7 +106,7 @@ def _chosen(
 ) -> tuple[Guesses, list[str]]:
     if wanted is not None:
         return _asked_for(database, names, wanted), []
-    guessed = [guess(database, table) for schema, name in names if (table := look_at(database, schema, name))]
+    guessed = [one for schema, name in names if (one := _guessed(database, schema, name))]
     likely = sorted((one for one in guessed if one.score >= _LIKE_A_QUEUE), key=lambda one: -one.score)
     if not likely:
         listed = ", ".join(f"{schema}.{name}" if schema else name for schema, name in names[:20])
@@ -114,6 +114,17 @@ def _chosen(
             "no table here looks like a queue", fix=f"Name one with --table. There are: {listed or 'none'}."
         )
     return likely[0], [one.table.shown for one in likely[1:6]]
+
+
+def _guessed(database: AnyDatabase, schema: str | None, name: str) -> Guesses | None:
+    """Nothing for a table only others can read, as one of an extension that a reading connection does not load."""
+    try:
+        table = look_at(database, schema, name)
+        return guess(database, table) if table else None
+    except Unreachable:
+        raise
+    except BackendFault:
+        return None
 
 
 def _asked_for(database: AnyDatabase, names: Sequence[tuple[str | None, str]], wanted: str) -> Guesses:
