@@ -17,6 +17,7 @@ from plugins.sql_table.attaching import Attached, Found
 from plugins.sql_table.vocabulary import PARTS, Mapped, Native
 
 _TEXTUAL = re.compile("CHAR|CLOB|TEXT", re.I)
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def bound(value: Any) -> Expression:
@@ -82,7 +83,11 @@ class Statuses:
         if not self._sqlite:
             self._attached.require_fit(value, found.column, "status")
             return value
-        return text_of(value) if _TEXTUAL.search(found.type) else int(value) if isinstance(value, bool) else value
+        if _TEXTUAL.search(found.type):
+            return text_of(value)
+        of_numbers = found.type and "BLOB" not in found.type.upper()
+        written = isinstance(value, str) and of_numbers and _WHOLE.fullmatch(value)
+        return int(value) if written or isinstance(value, bool) else value
 
     def _strange(self, found: Found, meanings: Mapping[Native, Mapped]) -> Predicate | None:
         """Rows whose status nobody mapped; None where there can be none."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -30,10 +31,10 @@ class Epoch:
         return (instant - _START) // self._unit
 
     def decode(self, raw: Any) -> datetime | None:
-        if isinstance(raw, bool) or not isinstance(raw, int | float) or raw != raw:
+        if isinstance(raw, bool) or not isinstance(raw, int | float | Decimal) or raw != raw:
             return None
         try:
-            return _START + raw * self._unit
+            return _START + (float(raw) if isinstance(raw, Decimal) else raw) * self._unit
         except OverflowError:
             return None
 

@@ -116,6 +116,22 @@ def test_columns_that_store_times_differently_are_read_as_one(tmp_path: Path) ->
         assert queue.one("SELECT status, coarse FROM jobs") == ("bad", None)
 
 
+def test_seconds_of_any_type_of_number_are_times() -> None:
+    options = mapping(
+        "table: jobs\nkey: id\nstatus: {column: status, running: [busy]}\ntimes: epoch\nstuck_after: 1h\nupdated: at\n"
+    )
+    began = datetime(2026, 11, 10, 10, 0, 0, 500_000, tzinfo=UTC)
+    for type in ("numeric", "double precision"):
+        ddl = (
+            f"CREATE TABLE jobs (id int PRIMARY KEY, status text, at {type});"
+            f" INSERT INTO jobs VALUES (1, 'busy', {began.timestamp()}), (2, 'busy', 'NaN'::float8), (3, 'busy', 1e15)"
+        )
+        with postgres_queue(ddl, options) as queue:
+            assert [(i.condition.value, i.updated_at) for i in items(queue)] == [
+                ("stuck", began), ("running", None), ("running", None)
+            ]
+
+
 TEXT = """
 table: jobs
 key: id
@@ -245,6 +261,19 @@ def test_values_of_two_types_in_one_loose_column(tmp_path: Path) -> None:
     ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status); INSERT INTO jobs VALUES (1, 0), (2, 'dead'), (3, 'other'), (4, NULL)"
     with sqlite_queue(tmp_path / "x.db", ddl, options) as queue:
         assert conditions(queue) == ["waiting", "failed", "unknown", "unknown"]
+
+
+@pytest.mark.parametrize("type", ["INTEGER", "int", "NUMERIC", "REAL", "TEXT", ""])
+@pytest.mark.parametrize("written", ['"2"', "2"])
+def test_a_status_is_counted_and_shown_alike_however_a_number_is_written(tmp_path: Path, type: str, written: str) -> None:
+    ddl = f"CREATE TABLE jobs (id INTEGER PRIMARY KEY, status {type}); CREATE INDEX by_status ON jobs (status)"
+    options = mapping(f"table: jobs\nkey: id\nstatus: {{column: status, ready: [0], failed: [{written}]}}\n")
+    with sqlite_queue(tmp_path / "x.db", ddl, options) as queue:
+        queue.insert("jobs", id=1, status="2" if written == '"2"' else 2)
+        assert conditions(queue) == ["failed"]
+        with closing(queue.open()) as backend:
+            counts = backend.counts(EVERYTHING, NOW)
+            assert {condition.value for condition, count in counts.items() if count.value} == {"failed"}
 
 
 LIMITS = "table: jobs\nkey: id\nstatus: {{column: status, ready: [new], running: [busy], failed: [bad]}}\nattempts: tries\nupdated: at\nstuck_after: 10m\n{limit}"
