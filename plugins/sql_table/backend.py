@@ -33,7 +33,7 @@ from console.sql.sqlite import SqliteDatabase
 from console.sql.times import IsoText, zone_named
 from console.sql.values import text
 from plugins.sql_table.attaching import Attached, attach
-from plugins.sql_table.history import past_attempts
+from plugins.sql_table.history import past_attempts, require_history
 from plugins.sql_table.mapping import Options, TableMapping
 from plugins.sql_table.reading import Reading
 from plugins.sql_table.requeue import Handing, abilities_of
@@ -101,6 +101,7 @@ class SqlTable(SqlBackend):
         """The tables as they are now; raises WrongSchema when the mapping does not fit them."""
         attached = attach(self.database, self.mapping, self._options)
         reading = Reading(self.name, attached, self.policy)
+        require_history(attached)
         handing = guard = None
         if self.mapping.requeue is not None:
             handing = Handing(attached, reading, self.policy)

@@ -10,7 +10,6 @@ from console.core.policy import FOREVER
 from console.core.ports import Clock
 from console.sql.backend import clock_finding
 from console.sql.checks import privilege_findings
-from plugins.sql_table.history import require_history
 
 if TYPE_CHECKING:
     from plugins.sql_table.backend import SqlTable
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 def findings(backend: SqlTable, clock: Clock) -> Sequence[Finding]:
     attached = backend.known.attached
-    require_history(attached)
     return [
         Finding(Severity.OK, "schema", f"table {attached.table.shown} is as the mapping says"),
         *_index(backend),

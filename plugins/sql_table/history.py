@@ -103,7 +103,7 @@ def _in_table(
         listed[2] = sa.cast(past.c[history.error], sa.Text)
     if history.outcome is not None:
         listed[1] = sa.cast(past.c[history.outcome], sa.Text)
-    matched = sa.and_(*(past.c[theirs] == attached.main.c[ours] for theirs, ours in history.match.items()))
+    matched = sa.and_(*(past.c[theirs] == attached.column(ours).expression for theirs, ours in history.match.items()))
     select = (
         sa.select(*(column.label(f"h{n}") for n, column in enumerate(listed)))
         .select_from(attached.source.join(past, matched))

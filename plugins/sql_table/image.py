@@ -21,7 +21,7 @@ from plugins.sql_table.reading import Reading
 from plugins.sql_table.stored_times import TimeKind, kind_of
 from plugins.sql_table.tables import Column
 
-_PAYLOADS = frozenset({"json", "jsonb", "bytea", "xml"})
+_PAYLOADS = frozenset({"json", "jsonb", "bytea", "blob", "xml"})
 _Setter = Callable[[Image, datetime, datetime], Any]
 _LARGEST = 2**63 - 1
 
@@ -102,7 +102,7 @@ class RowImage:
         """What guards or is set goes on record; error texts and payloads never do."""
         error = self._attached.mapping.error
         what = "an error text" if error is not None and error.column == column else None
-        if what is None and stored.type.removesuffix("[]") in _PAYLOADS:
+        if what is None and stored.type.lower().removesuffix("[]") in _PAYLOADS:
             what = "a payload"
         if what is not None:
             fix = "Name a part of it with read and write, which say what is compared and how it is set."

@@ -27,6 +27,7 @@ CREATE TABLE jobs (
 CREATE TABLE pairs (tenant TEXT, number INTEGER, status TEXT, PRIMARY KEY (tenant, number));
 INSERT INTO pairs VALUES ('a/b', 7, 'b'), ('a', 7, 'a');
 CREATE TABLE notes (job_id INTEGER, text TEXT);
+CREATE TABLE letters (id INTEGER PRIMARY KEY, status TEXT, body JSON, enclosed XML, seal Blob);
 CREATE TABLE "Robert'); DROP TABLE jobs;--" (id INTEGER PRIMARY KEY, status TEXT);
 CREATE TABLE "sel""ect ünï %s" ("from" TEXT PRIMARY KEY, "where" TEXT, "a.b" TEXT, "%(x)s ?" TEXT, "größe:x" INT);
 INSERT INTO "sel""ect ünï %s" VALUES ('1', 'bad', 'kind', 'it is :x ? %s', 2);
@@ -39,6 +40,7 @@ status: {column: status, ready: [queued], failed: [failed], done: [done]}
 attempts: attempts
 error: last_error
 """
+LETTERS = "table: letters\nkey: id\nstatus: {column: status, ready: [a], failed: [b]}\n"
 
 
 class Attached:
@@ -194,6 +196,28 @@ AGAINST_SQLITE = [
     (GOOD + "requeue: {guard: [last_error], set: {status: queued}, budgets: {keep: {effect: last_try}}}\n",
      "jobs.yaml:6: jobs.db: {wrong}: requeue.guard.0: 'last_error' would put an error text on record. Name a part of it with"
      " read and write, which say what is compared and how it is set."),
+    (LETTERS + "requeue: {guard: [body], set: {status: a}, budgets: {keep: {effect: last_try}}}\n",
+     "jobs.yaml:4: jobs.db: {wrong}: requeue.guard.0: 'body' would put a payload on record. Name a part of it with"
+     " read and write, which say what is compared and how it is set."),
+    (LETTERS + "requeue: {guard: [enclosed], set: {status: a}, budgets: {keep: {effect: last_try}}}\n",
+     "jobs.yaml:4: jobs.db: {wrong}: requeue.guard.0: 'enclosed' would put a payload on record. Name a part of it with"
+     " read and write, which say what is compared and how it is set."),
+    (LETTERS + "requeue: {guard: [seal], set: {status: a}, budgets: {keep: {effect: last_try}}}\n",
+     "jobs.yaml:4: jobs.db: {wrong}: requeue.guard.0: 'seal' would put a payload on record. Name a part of it with"
+     " read and write, which say what is compared and how it is set."),
+    (GOOD + "history: {table: nots, match: {job_id: id}, at: at}\n",
+     "jobs.yaml:6: jobs.db: {wrong}: history.table: there is no table 'nots'"),
+    (GOOD + "history: {table: notes, match: {job_id: id}, at: when}\n",
+     "jobs.yaml:6: jobs.db: {wrong}: history.at: table 'notes' has no column 'when'. It has job_id, text."),
+    (GOOD + "history: {table: notes, match: {job: id}, at: job_id}\n",
+     "jobs.yaml:6: jobs.db: {wrong}: history.match: table 'notes' has no column 'job'. It has job_id, text."),
+    (GOOD + "history: {table: notes, match: {job_id: ident}, at: job_id}\n",
+     "jobs.yaml:6: jobs.db: {wrong}: history.match: table 'jobs' has no column 'ident'. It has id, status,"
+     " attempts, run_at, last_error, tenant, number, size."),
+    (GOOD + "history: {table: notes, match: {job_id: id}, at: job_id, outcome: how}\n",
+     "jobs.yaml:6: jobs.db: {wrong}: history.outcome: table 'notes' has no column 'how'. It has job_id, text."),
+    (GOOD + "history: {column: log, at: at}\n", "jobs.yaml:6: jobs.db: {wrong}: history.column: table 'jobs' has no column"
+     " 'log'. It has id, status, attempts, run_at, last_error, tenant, number, size."),
     (GOOD + REQUEUE.format(set="id: null"), "jobs.yaml:6: jobs.db: {wrong}: requeue.set.id: the column may not be NULL"),
     (GOOD + "requeue: {guard: [status], budgets: {keep: {effect: last_try}}, function: {name: again}}\n",
      "jobs.yaml:6: jobs.db: {wrong}: requeue.function: SQLite has no stored functions"),
