@@ -6,13 +6,14 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TextIO
 
 from console.core.backend import Backend
-from console.core.faults import Refused
+from console.core.faults import BackendFault, Refused
 from console.core.item import Item, ItemKey
 from console.core.text import csv_cell, instant
 
@@ -48,24 +49,45 @@ def named(backends: Sequence[Backend], keys: Sequence[ItemKey], now: datetime) -
     """These items as they are now; those that are gone are left out."""
     by_name = {backend.name: backend for backend in backends}
     for name, wanted in groupby(sorted(keys), key=lambda key: key.backend):
+        if name not in by_name:
+            raise BackendFault(where=name, fix="Unmark its items, or try again when it does.")
         yield from by_name[name].items(list(wanted), now).values()
 
 
+def expanded(text: str) -> Path:
+    """The path somebody has written, with the home folder it may begin with."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise Refused(f"{text} cannot be written: there is no such home folder") from None
+
+
 def write(path: Path, items: Iterable[Item]) -> int:
-    """How many were written."""
+    """How many were written: all of them, or there is no file."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
         raise Refused(f"{path} is there already", fix="Choose another name.") from None
-    except OSError as error:
-        raise Refused(f"{path} cannot be written: {error.strerror}") from None
-    with os.fdopen(handle, "w", encoding="utf-8", newline="", errors="backslashreplace") as file:
-        put = _csv(file) if path.suffix == ".csv" else _jsonl(file)
-        written = 0
-        for item in items:
-            put(fields(item))
-            written += 1
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from None
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="", errors="backslashreplace") as file:
+            put = _csv(file) if path.suffix == ".csv" else _jsonl(file)
+            written = 0
+            for item in items:
+                put(fields(item))
+                written += 1
+    except BaseException as error:
+        with suppress(OSError):
+            path.unlink()
+        if isinstance(error, OSError):
+            raise _unwritable(path, error) from None
+        raise
     return written
+
+
+def _unwritable(path: Path, error: OSError | ValueError) -> Refused:
+    return Refused(f"{path} cannot be written: {error.strerror if isinstance(error, OSError) else error}")
 
 
 def _jsonl(file: TextIO) -> Callable[[dict[str, Any]], object]:

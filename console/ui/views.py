@@ -7,14 +7,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from console.core.faults import Refused
+from console.core.faults import Fault, Refused
+from console.ui.export import expanded
 
 _LARGEST = 256 * 1024
 
 
 def place() -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "retriage" / "views.json"
+    return expanded(state) / "retriage" / "views.json"
 
 
 def saved() -> dict[str, str]:
@@ -23,7 +24,7 @@ def saved() -> dict[str, str]:
         if place().stat().st_size > _LARGEST:
             return {}
         found = json.loads(place().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (Fault, OSError, ValueError):
         return {}
     return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,9 +14,10 @@ import pytest
 from textual.app import App, ComposeResult
 
 from console.core.backend import PageRequest
+from console.core.faults import BackendFault, Refused
 from console.core.listing import Listing
 from console.core.query import Filter, Sort
-from console.ui import views
+from console.ui import export, views
 from console.ui.feed import CHUNK, KEPT_CHUNKS
 from console.ui.lanes import Lanes
 from console.ui.screens.item import ItemScreen
@@ -227,6 +229,43 @@ async def test_export_writes_what_is_marked_or_all_that_match(tmp_path: Path) ->
         await until(pilot, lambda: "is there already" in told(pilot))
         await pilot.press("e")
         await until(pilot, lambda: "one JSON object per line" in screen_text(pilot))
+
+
+async def test_a_path_nothing_can_be_written_to_is_told_and_the_console_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "~nope/state")
+    async with opened(small_world(tmp_path, 50)) as pilot:
+        screen = await failures(pilot)
+        await pilot.press("e", *"~nope/x.csv", "enter")
+        await until(pilot, lambda: "~nope/x.csv cannot be written: there is no such home folder" in told(pilot))
+        await until(pilot, lambda: pilot.app.screen is screen)
+        await pilot.press("w", *"mine", "enter")
+        await until(pilot, lambda: "~nope/state cannot be written" in told(pilot))
+        await pilot.press("f")
+        await until(pilot, lambda: "hopeless" in screen_text(pilot))
+
+
+def test_a_full_disk_is_told_and_nothing_half_written_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fdopen = os.fdopen
+
+    def on_a_full_disk(handle: int, *args: object, **more: object) -> object:
+        os.dup2(os.open("/dev/full", os.O_WRONLY), handle)
+        return fdopen(handle, *args, **more)  # type: ignore[call-overload]
+
+    laid = small_world(tmp_path, 50)
+    monkeypatch.setattr(os, "fdopen", on_a_full_disk)
+    with pytest.raises(Refused, match=r"x\.jsonl cannot be written: No space left"):
+        export.write(tmp_path / "x.jsonl", Listing(laid.backends, Filter(), NOON))
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_a_marked_item_of_a_backend_that_does_not_answer_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    answering, hanging = small_world(tmp_path, 50).backends
+    keys = [item.key for item in Listing([answering, hanging], Filter(), NOON)]
+    with pytest.raises(BackendFault, match="jobs: The backend did not answer"):
+        export.write(tmp_path / "x.jsonl", export.named([answering], keys, NOON))
+    assert not (tmp_path / "x.jsonl").exists()
 
 
 def _jsonl_keys(path: Path) -> set[str]:

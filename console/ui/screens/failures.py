@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import ClassVar
 
@@ -342,9 +341,10 @@ class FailuresScreen(Place):
 
     def _export_to(self, chosen: str | None) -> None:
         if chosen:
-            self.start(partial(self._exported, Path(chosen).expanduser()), "export", exclusive=False)
+            self.start(partial(self._exported, chosen), "export", exclusive=False)
 
-    async def _exported(self, path: Path) -> None:
+    async def _exported(self, chosen: str) -> None:
+        path = export.expanded(chosen)
         table, backends, now = (
             self.table,
             [lane.backend for lane in self.console_app.lanes if not lane.hangs],
