@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, Generic, NamedTuple, TextIO, TypeVar
 
 from console.core.faults import ConfigFault, Fault
-from console.core.text import CELL_LIMIT, DETAIL_LIMIT, csv_cell, instant, neutralise
+from console.core.text import CELL_LIMIT, DETAIL_LIMIT, csv_cell, csv_text, instant, neutralise
 
 T = TypeVar("T")
 _LINE_LIMIT = 2_000
@@ -117,16 +117,8 @@ def _print_csv(rows: Iterable[T], shape: Shape[T]) -> None:
 
 def _csv_text(value: object) -> str:
     match value:
-        case None:
-            return ""
-        case bool():
-            return "true" if value else "false"
-        case datetime():
-            return instant(value)
-        case int() | float():
-            return str(value)
-        case str():
-            return csv_cell(neutralise(value, DETAIL_LIMIT))
+        case None | str() | int() | float() | datetime():
+            return csv_text(value)
         case _:
             return csv_cell(json_text(value))
 

@@ -118,6 +118,21 @@ def csv_cell(text: str) -> str:
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
+def csv_text(value: str | float | datetime | None) -> str:
+    """A value as a cell: a text harmless, a time in UTC."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return instant(value)
+        case str():
+            return csv_cell(neutralise(value, DETAIL_LIMIT))
+        case _:
+            return str(value)
+
+
 # --- durations and instants -------------------------------------------------------------------------
 
 _UNITS = (

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from console.core.backend import Backend
 from console.core.faults import BackendFault, Refused
 from console.core.item import Item, ItemKey
-from console.core.text import csv_cell, instant
+from console.core.text import csv_text, instant
 
 
 def fields(item: Item) -> dict[str, Any]:
@@ -64,6 +64,8 @@ def expanded(text: str) -> Path:
 
 def write(path: Path, items: Iterable[Item]) -> int:
     """How many were written: all of them, or there is no file."""
+    if path.suffix not in _FORMATS:
+        raise Refused(f"{path} says no format", fix=f"Choose a name that ends in {' or '.join(_FORMATS)}.")
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
@@ -72,7 +74,7 @@ def write(path: Path, items: Iterable[Item]) -> int:
         raise _unwritable(path, error) from None
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="", errors="backslashreplace") as file:
-            put = _csv(file) if path.suffix == ".csv" else _jsonl(file)
+            put = _FORMATS[path.suffix](file)
             written = 0
             for item in items:
                 put(fields(item))
@@ -95,7 +97,7 @@ def _jsonl(file: TextIO) -> Callable[[dict[str, Any]], object]:
 
 
 def _csv(file: TextIO) -> Callable[[dict[str, Any]], object]:
-    writer = csv.writer(file)
+    writer = csv.writer(file, lineterminator="\n")
     begun = False
 
     def put(row: dict[str, Any]) -> None:
@@ -103,8 +105,9 @@ def _csv(file: TextIO) -> Callable[[dict[str, Any]], object]:
         if not begun:
             writer.writerow(row)
             begun = True
-        writer.writerow(
-            ["" if value is None else csv_cell(value) if isinstance(value, str) else value for value in row.values()]
-        )
+        writer.writerow(map(csv_text, row.values()))
 
     return put
+
+
+_FORMATS = {".jsonl": _jsonl, ".csv": _csv}
