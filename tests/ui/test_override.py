@@ -18,12 +18,14 @@ from textual.pilot import Pilot
 from textual.widgets import Button
 
 from console.core.backend import Flag, Order
+from console.core.desk import Desk
 from console.core.override import OverrideState
 from console.core.plan import Confirmation, Matching
 from console.core.policy import PolicyOverride
 from console.core.query import Filter
 from console.core.release import Now
 from console.trail.anchor import AnchorLine
+from console.ui.audit import Refusal
 from console.ui.screens.failures import FailuresScreen
 from console.ui.screens.override import OverrideScreen
 from console.ui.screens.plan import PlanScreen, Toggle
@@ -377,3 +379,53 @@ async def test_a_tail_that_was_cut_is_found_by_the_anchors_of_the_config(tmp_pat
     async with opened(replace(laid, anchor=str(tmp_path / "anchors")), NARROW) as pilot:
         await pilot.press("4", "v")
         await until(pilot, lambda: "✗ broken at record" in screen_text(pilot))
+
+
+def carried_out(laid: Desk, filter: str, reason: str) -> str:
+    """An override that somebody else has carried out meanwhile; its id."""
+    operations = laid.operations
+    assert operations is not None
+    plan = operations.propose(Matching(Filter.parse(filter)), Order(), Now())
+    return operations.carry_out(plan.id, Confirmation(laid.who, laid.whence, reason, plan.changes)).op_id
+
+
+async def test_the_cursor_stays_on_its_override_when_another_comes(tmp_path: Path) -> None:
+    laid = with_trail(small_world(tmp_path, 100), tmp_path)
+    mine = carried_out(laid, "condition:terminal error~timeout", "mine")
+    async with opened(laid) as pilot:
+        await pilot.press("4")
+        screen = pilot.app.screen
+        assert isinstance(screen, TrailScreen)
+        await until(pilot, lambda: len(screen.table.entries) == 1)
+        laid.clock.tick(timedelta(minutes=1))  # type: ignore[attr-defined]
+        carried_out(laid, "condition:terminal error~limit", "theirs")
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: len(screen.table.entries) == 2)
+        assert screen.table.cursor == 1
+        await pilot.press("z")
+        assert (await planned(pilot)).undoes == mine
+
+
+async def test_the_cursor_stays_on_its_refusal(tmp_path: Path) -> None:
+    refused = [Refusal(NOON, n, "Refused", "", "", "me") for n in range(3)]
+    async with opened(with_trail(small_world(tmp_path, 20), tmp_path)) as pilot:
+        await pilot.press("4")
+        screen = pilot.app.screen
+        assert isinstance(screen, TrailScreen)
+        screen.table.entries = refused[:2]
+        screen.table.cursor = 1
+        screen.table.entries = [refused[2], *refused[:2]]
+        assert screen.table.entry == refused[1]
+        screen.table.entries = refused[:1]
+        assert screen.table.entry == refused[0]
+
+
+async def test_the_trail_is_read_when_it_is_shown(tmp_path: Path) -> None:
+    laid = with_trail(small_world(tmp_path, 100), tmp_path)
+    async with opened(laid) as pilot:
+        await pilot.press("4")
+        await until(pilot, lambda: "Nothing has been overridden yet" in screen_text(pilot))
+        await pilot.press("1")
+        carried_out(laid, "condition:terminal error~timeout", "meanwhile")
+        await pilot.press("4")
+        await until(pilot, lambda: "meanwhile" in screen_text(pilot))

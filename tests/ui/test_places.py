@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -203,6 +204,22 @@ async def test_a_group_has_its_runbook(tmp_path: Path) -> None:
         assert console(pilot).clipboard == "https://wiki.example/runbooks/rate-limit"
         await pilot.press("y")
         assert console(pilot).clipboard == table.group.sample  # type: ignore[union-attr]
+
+
+async def test_the_cursor_stays_on_the_group_without_an_error(tmp_path: Path) -> None:
+    """Its signature is none, which is not the same as no group; and the list may have to grow before it is reached."""
+    async with opened(small_world(tmp_path, 20)) as pilot:
+        await pilot.press("3")
+        screen = pilot.app.screen
+        assert isinstance(screen, GroupsScreen)
+        await until(pilot, lambda: screen.table.groups and not screen._busy)
+        table, group = screen.table, screen.table.groups[0]
+        silent = replace(group, signature=None, sample="")
+        table.groups = [silent, group]
+        table.cursor = 0
+        table.groups = [*(replace(group, signature=f"{n:016x}") for n in range(80)), silent]
+        assert table.group == silent
+        await until(pilot, lambda: "no error text" in screen_text(pilot))
 
 
 # -- item --------------------------------------------------------------------------------------------

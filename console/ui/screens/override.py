@@ -69,6 +69,8 @@ class OverrideScreen(Place):
     def on_mount(self) -> None:
         self.query_one(TextPane).focus()
         self._show()
+
+    def on_screen_resume(self) -> None:
         self.read_again()
 
     def read_again(self) -> None:

@@ -51,7 +51,7 @@ Entry = Override | Refusal
 
 
 class TrailList(LineTable):
-    """Unresolved first, then newest first."""
+    """Unresolved first, then newest first; the cursor stays on its entry."""
 
     entries: reactive[Sequence[Entry]] = reactive(tuple, init=False, repaint=False)
 
@@ -59,6 +59,7 @@ class TrailList(LineTable):
         super().__init__(_COLUMNS, margin=1)
         self.unresolved: frozenset[str] = frozenset()
         self.now: datetime | None = None
+        self._under: Entry | None = None
 
     @property
     def entry(self) -> Entry | None:
@@ -67,12 +68,12 @@ class TrailList(LineTable):
     def total(self) -> int:
         return len(self.entries)
 
-    def watch_entries(self) -> None:
-        self.set_reactive(LineTable.cursor, max(min(self.cursor, len(self.entries) - 1), 0))
-        self.resized()
-        self.refresh()
+    def watch_entries(self, entries: Sequence[Entry]) -> None:
+        under = self._under
+        self.rows_changed(None if under is None else next((n for n, e in enumerate(entries) if _same(e, under)), None))
 
     def moved(self) -> None:
+        self._under = self.entry
         self.screen.refresh_bindings()
 
     def stamp(self, row: int) -> object:
@@ -108,6 +109,12 @@ class TrailList(LineTable):
         )
 
 
+def _same(one: Entry, other: Entry) -> bool:
+    if isinstance(one, Override) and isinstance(other, Override):
+        return one.op_id == other.op_id
+    return isinstance(one, Refusal) and isinstance(other, Refusal) and one.seq == other.seq
+
+
 def _state(override: Override) -> Cell:
     return LEFT if override.state is OverrideState.RUNNING and not override.alive else _STATES[override.state]
 
@@ -130,6 +137,8 @@ class TrailScreen(Place):
     def on_mount(self) -> None:
         self.query_one(".empty").display = False
         self.table.focus()
+
+    def on_screen_resume(self) -> None:
         self.read_again()
 
     @property

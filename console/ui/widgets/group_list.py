@@ -64,7 +64,7 @@ class GroupList(LineTable):
         self._clock = clock
         self._recoverable = recoverable
         self._runbook = runbook
-        self._signature: str | None = None
+        self._under: Group | None = None
         self._all = 0
 
     @property
@@ -76,17 +76,10 @@ class GroupList(LineTable):
 
     def watch_groups(self, groups: Sequence[Group]) -> None:
         self._all = sum(group.count for group in groups)
-        at = next(
-            (n for n, g in enumerate(groups) if self._signature is not None and g.signature == self._signature), None
+        under = self._under
+        self.rows_changed(
+            None if under is None else next((n for n, g in enumerate(groups) if g.signature == under.signature), None)
         )
-        if at is not None and at != self.cursor:
-            self.scroll_to(y=self.top + at - self.cursor, animate=False)
-            self.set_reactive(LineTable.cursor, at)
-        elif self.cursor >= len(groups):
-            self.set_reactive(LineTable.cursor, max(len(groups) - 1, 0))
-        self.resized()
-        self.refresh()
-        self.moved()
 
     def cells_at(self, row: int) -> Sequence[Cell]:
         group, now = self.groups[row], self._clock()
@@ -112,7 +105,7 @@ class GroupList(LineTable):
         return self.groups[row], self._all, int(self._clock().timestamp()) // 10
 
     def moved(self) -> None:
-        self._signature = self.group.signature if self.group else None
+        self._under = self.group
         self.post_message(self.Moved())
 
     def entered(self) -> None:

@@ -125,6 +125,17 @@ class LineTable(ScrollView, can_focus=True):
         if size != self.virtual_size:
             self.virtual_size = size
 
+    def rows_changed(self, at: int | None) -> None:
+        """There are other rows now. What was under the cursor is at this one and stays there, or is gone."""
+        self.resized()
+        if at is None:
+            self.set_reactive(LineTable.cursor, self.validate_cursor(self.cursor))
+        elif at != self.cursor:
+            self.scroll_to(y=self.top + at - self.cursor, animate=False)
+            self.set_reactive(LineTable.cursor, at)
+        self.refresh()
+        self.moved()
+
     def get_content_width(self, container: Size, viewport: Size) -> int:  # noqa: ARG002
         return container.width
 
