@@ -156,10 +156,14 @@ class Console(Opening):
         self.call_later(self._show_failures, text)
 
     async def _show_failures(self, text: str) -> None:
-        await self.switch_mode("failures")
-        while not (isinstance(self.screen, Place) and self.screen.PLACE == "failures"):
-            await self.pop_screen()
-        self.screen.narrow(text)
+        (await self._show("failures")).narrow(text)
+
+    async def _show(self, place: str) -> Place:
+        """Go to a place, whatever lies on it. What is left there is not waited for: the key may have come from it."""
+        await self.switch_mode(place)
+        while not (isinstance(self.screen, Place) and self.screen.PLACE == place):
+            self.pop_screen()
+        return self.screen
 
     # -- overrides ---------------------------------------------------------------------------------
 
@@ -231,16 +235,16 @@ class Console(Opening):
         return super().check_action(action, parameters)
 
     async def action_overview(self) -> None:
-        await self.switch_mode("overview")
+        await self._show("overview")
 
     async def action_failures(self) -> None:
-        await self.switch_mode("failures")
+        await self._show("failures")
 
     async def action_groups(self) -> None:
-        await self.switch_mode("groups")
+        await self._show("groups")
 
     async def action_trail(self) -> None:
-        await self.switch_mode("trail")
+        await self._show("trail")
 
     def action_run(self) -> None:
         if self.runs.latest is None:
@@ -282,10 +286,10 @@ class Console(Opening):
         choices += [Choice(f"filter {text}", name, f"view: {text}") for name, text in self.desk.views.items()]
         self.push_screen(PickScreen("Go to", choices, free="an item's key, a place, a backend or a view"), self._go)
 
-    def _go(self, chosen: str | None) -> None:
+    async def _go(self, chosen: str | None) -> None:
         kind, _, rest = (chosen or "").partition(" ")
         if kind == "place":
-            self.switch_mode(rest)
+            await self._show(rest)
         elif kind == "filter":
             self.show_failures(rest)
         elif chosen:

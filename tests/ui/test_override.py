@@ -294,6 +294,10 @@ async def test_quitting_in_the_middle_stops_after_the_chunk_and_the_next_start_o
         assert "until 03:27:40Z at the latest" in told  # a quarter of an hour from when it was handed back
         assert "per second" not in told
         assert "about" not in told
+        await pilot.press("2")
+        await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen) and "▸ override" in screen_text(pilot))
+        await pilot.press("1", "5")
+        await until(pilot, lambda: "waits for the canary" in screen_text(pilot))
         await pilot.press("escape")
         await until(pilot, lambda: "▸ override" in screen_text(pilot))
         await pilot.press("q")

@@ -193,6 +193,18 @@ async def test_groups_count_and_narrow(tmp_path: Path) -> None:
         assert "scanned" in screen_text(pilot)
 
 
+async def test_groups_are_read_again_at_once_when_asked(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 100)) as pilot:
+        await pilot.press("3")
+        screen = pilot.app.screen
+        assert isinstance(screen, GroupsScreen)
+        await until(pilot, lambda: screen.table.groups and not screen._busy)
+        with sqlite3.connect(tmp_path / "analysis.db") as db:
+            db.execute("UPDATE async_tasks SET last_error = 'a new cause' WHERE status = 'FAILED'")
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: "a new cause" in screen_text(pilot))
+
+
 async def test_a_group_has_its_runbook(tmp_path: Path) -> None:
     async with opened(small_world(tmp_path, 100)) as pilot:
         await pilot.press("3")
@@ -272,6 +284,20 @@ async def test_help_is_the_catalogue(tmp_path: Path, key: str, place: str) -> No
         assert all(action.help[:40] in text for action in (*actions_of(place), *actions_of(EVERYWHERE)))
         await pilot.press("escape")
         await until(pilot, lambda: "Keys in" not in screen_text(pilot))
+
+
+async def test_a_key_leads_to_its_place_whatever_lies_on_it(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 30)) as pilot:
+        listed = await failures(pilot)
+        for keys_back in (["2"], ["1", "2"], ["g", *"failures", "enter"], ["1", "g", *"failures", "enter"]):
+            await pilot.press("enter")
+            await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen))
+            await pilot.press(*keys_back)
+            await until(pilot, lambda: pilot.app.screen is listed)
+        for typed in (["2"], ["g", *"failures", "enter"]):
+            listed.table.cursor = 0
+            await pilot.press("enter", *typed, "down")
+            assert listed.table.cursor == 1  # what is typed after it is meant for where it leads
 
 
 async def test_go_to_an_item_by_its_key(tmp_path: Path) -> None:

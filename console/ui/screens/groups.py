@@ -27,14 +27,13 @@ from console.ui.widgets.filter_bar import FilterBar
 from console.ui.widgets.group_list import JUDGED, GroupList
 from console.ui.widgets.status_line import StatusLine
 
-_LEAST_BETWEEN = 15.0
-"""Grouping reads every failure there is; it is not done again sooner than this."""
-
 
 class GroupsScreen(Place):
     """Each round of grouping has a number; what an older one says is not shown."""
 
     PLACE = "groups"
+    LEAST_BETWEEN = 15.0
+    """Grouping reads every failure there is."""
     BINDINGS: ClassVar[list[BindingType]] = list(bindings_of("groups"))
 
     def __init__(self) -> None:
@@ -56,7 +55,6 @@ class GroupsScreen(Place):
         self.query_one(".empty").display = False
         self.table.focus()
         self._collect()
-        self.set_interval(max(self.desk.refresh.total_seconds(), _LEAST_BETWEEN), self._collect_if_idle)
 
     @property
     def table(self) -> GroupList:
@@ -68,9 +66,9 @@ class GroupsScreen(Place):
 
     # -- grouping ----------------------------------------------------------------------------------
 
-    def _collect_if_idle(self) -> None:
-        if self.is_current and not self._busy:
-            self._collect()
+    def _read_again_if_shown(self) -> None:
+        if not self._busy:
+            super()._read_again_if_shown()
 
     def _collect(self) -> None:
         self._generation += 1
@@ -124,7 +122,7 @@ class GroupsScreen(Place):
         return said.pop() if len(said) == 1 else None
 
     def read_again(self) -> None:
-        """Every refresh would read every failure; see `_collect_if_idle`."""
+        self._collect()
 
     @on(FilterBar.Changed)
     def _filter_changed(self) -> None:

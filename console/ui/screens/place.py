@@ -30,6 +30,8 @@ class Place(Reports, Screen[Any]):
     """What has the focus from the start, so that a key typed ahead is not a character of the filter."""
     TAB: ClassVar[str] = ""
     """Which tab of the first line it belongs to."""
+    LEAST_BETWEEN: ClassVar[float] = 0.0
+    """Seconds after which it is read again by itself at the soonest, whatever is configured."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +65,8 @@ class Place(Reports, Screen[Any]):
         self._seated.set()
 
     def _refresh_as_configured(self) -> Timer:
-        return self.set_interval(self.desk.refresh.total_seconds(), self._read_again_if_shown)
+        seconds = max(self.desk.refresh.total_seconds(), self.LEAST_BETWEEN)
+        return self.set_interval(seconds, self._read_again_if_shown)
 
     def _tick(self) -> None:
         if self.is_current:
