@@ -161,7 +161,7 @@ class Console(Opening):
     async def _show(self, place: str) -> Place:
         """Go to a place, whatever lies on it. What is left there is not waited for: the key may have come from it."""
         await self.switch_mode(place)
-        while not (isinstance(self.screen, Place) and self.screen.PLACE == place):
+        while not (isinstance(self.screen, Place) and place == self.screen.PLACE):
             self.pop_screen()
         return self.screen
 
@@ -224,7 +224,8 @@ class Console(Opening):
         if unresolved or stopped:
             count = len({intent.op_id for intent in unresolved} | {o.op_id for o in stopped})
             what = "1 override was" if count == 1 else f"{count} overrides were"
-            self.say(f"{what} not finished: 4 shows what there is, x resumes one", severity="warning")
+            resumes = "" if self.desk.read_only else ", x resumes one"
+            self.say(f"{what} not finished: 4 shows what there is{resumes}", severity="warning")
 
     # -- actions -----------------------------------------------------------------------------------
 
@@ -281,9 +282,12 @@ class Console(Opening):
         self.start(self.monitor.read_again, "again")
 
     def action_go_to(self) -> None:
+        from console.ui import views
+
         choices = [Choice(f"place {mode}", PLACES[mode], "place") for mode in self.MODES]
         choices += [Choice(f"filter backend:{name}", name, "backend") for name in self.desk.names]
-        choices += [Choice(f"filter {text}", name, f"view: {text}") for name, text in self.desk.views.items()]
+        known = views.known(self.desk.views)
+        choices += [Choice(f"filter {text}", name, f"view: {text}") for name, text in known.items()]
         self.push_screen(PickScreen("Go to", choices, free="an item's key, a place, a backend or a view"), self._go)
 
     async def _go(self, chosen: str | None) -> None:

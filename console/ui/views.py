@@ -29,6 +29,11 @@ def saved() -> dict[str, str]:
     return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
 
 
+def known(configured: Mapping[str, str]) -> dict[str, str]:
+    """Those of the config, and those that were saved."""
+    return {**configured, **saved()}
+
+
 def save(name: str, text: str) -> None:
     """Add or change one."""
     views: Mapping[str, str] = {**saved(), name: text}

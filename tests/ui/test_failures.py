@@ -22,6 +22,7 @@ from console.core.query import Filter, Sort
 from console.ui import export, views
 from console.ui.feed import CHUNK, KEPT_CHUNKS
 from console.ui.lanes import Lanes
+from console.ui.messages import CountsReady
 from console.ui.screens.item import ItemScreen
 from console.ui.widgets.item_list import ItemList, Question
 from tests.ui.driving import NARROW, console, failures, filtered, items, keys, opened, screen_text, told, until
@@ -308,6 +309,9 @@ async def test_a_view_is_saved_and_found_again(tmp_path: Path, monkeypatch: pyte
         screen.narrow("")
         await pilot.press("f", *"lost", "enter")
         await until(pilot, lambda: str(screen.filter) == "condition:stuck")
+        screen.narrow("")
+        await pilot.press("1", "g", *"lost", "enter")
+        await until(pilot, lambda: pilot.app.screen is screen and str(screen.filter) == "condition:stuck")
 
 
 async def test_a_key_between_the_first_rows_and_the_scrollbar_scrolls(tmp_path: Path) -> None:
@@ -342,6 +346,15 @@ async def test_a_list_without_one_of_its_backends_is_at_least_so_long(tmp_path: 
         await failures(pilot)
         await until(pilot, lambda: items(pilot).complete)
         await until(pilot, lambda: f"1 of ≥ {shown}" in screen_text(pilot))
+
+
+async def test_a_backend_that_answers_again_since_it_was_counted_makes_no_negative_number(tmp_path: Path) -> None:
+    make_async(tmp_path / "a.db", 1)
+    async with opened(desk([open_queue(tmp_path / "a.db", "q")])) as pilot:
+        screen = await failures(pilot)
+        await until(pilot, lambda: items(pilot).complete and screen._count)
+        screen.post_message(CountsReady(screen._generation, 0, True, ["q", "gone"]))
+        await until(pilot, lambda: "1 of ≥ 0" in screen_text(pilot))
 
 
 async def test_a_sorted_column_that_is_narrow_keeps_title_and_arrow(tmp_path: Path) -> None:

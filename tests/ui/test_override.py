@@ -35,7 +35,7 @@ from plugins.partition_store import PartitionStore
 from plugins.partition_store.backend import Options as PartitionOptions
 from plugins.partition_store.schema import STATE_DDL
 from plugins.partition_store.sink import METADATA, PAYLOAD, Partition
-from tests.ui.driving import NARROW, console, failures, filtered, items, opened, screen_text, until
+from tests.ui.driving import NARROW, console, failures, filtered, items, opened, screen_text, told, until
 from tests.ui.world import NOON, small_world, with_trail
 
 
@@ -289,11 +289,11 @@ async def test_quitting_in_the_middle_stops_after_the_chunk_and_the_next_start_o
         await until(pilot, lambda: not screen.query_one("#confirm", Button).disabled)
         screen.query_one("#confirm", Button).press()
         await until(pilot, lambda: "canary: 0 good" in screen_text(pilot))
-        told = screen_text(pilot)
-        assert "waits for the canary" in told
-        assert "until 03:27:40Z at the latest" in told  # a quarter of an hour from when it was handed back
-        assert "per second" not in told
-        assert "about" not in told
+        text = screen_text(pilot)
+        assert "waits for the canary" in text
+        assert "until 03:27:40Z at the latest" in text  # a quarter of an hour from when it was handed back
+        assert "per second" not in text
+        assert "about" not in text
         await pilot.press("2")
         await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen) and "▸ override" in screen_text(pilot))
         await pilot.press("1", "5")
@@ -355,6 +355,18 @@ async def test_what_a_killed_console_left_is_told_at_once_and_resumed(tmp_path: 
     assert book.override("killed").counts == {"changed": plan.changes}
 
 
+async def test_a_read_only_console_tells_what_was_left_and_offers_nothing(tmp_path: Path) -> None:
+    laid = with_trail(small_world(tmp_path, 300), tmp_path)
+    operations, book = laid.operations, laid.book
+    assert operations is not None
+    assert book is not None
+    plan = operations.propose(Matching(Filter.parse("condition:terminal error~timeout")), Order(), Now())
+    book.begin("killed", plan, Confirmation(laid.who, laid.whence, "it was urgent", plan.changes), _gone(), NOON)
+    async with opened(with_trail(replace(laid, read_only=True), tmp_path)) as pilot:
+        await until(pilot, lambda: "1 override was not finished: 4 shows what there is" in told(pilot))
+        assert "resumes" not in told(pilot)
+
+
 async def test_a_record_edited_by_hand_is_named_in_full(tmp_path: Path) -> None:
     laid = with_trail(small_world(tmp_path, 100), tmp_path)
     operations = laid.operations
@@ -368,9 +380,9 @@ async def test_a_record_edited_by_hand_is_named_in_full(tmp_path: Path) -> None:
     async with opened(laid, NARROW) as pilot:
         await pilot.press("4", "v")
         await until(pilot, lambda: "✗ broken at record 1" in screen_text(pilot))
-        assert [str(told.message) for told in pilot.app._notifications] == [
+        assert told(pilot) == (
             "The trail is broken at record 1: was edited: its hash does not fit. Nothing after it can be relied on."
-        ]
+        )
 
 
 async def test_a_tail_that_was_cut_is_found_by_the_anchors_of_the_config(tmp_path: Path) -> None:

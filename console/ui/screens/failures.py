@@ -219,7 +219,7 @@ class FailuresScreen(Place):
         if not items.total():
             return Content("")
         if items.complete:  # a backend that does not answer has one row, which says so
-            total = cells.count(Count(items.total() - self._silent, exact=not self._silent))
+            total = cells.count(Count(max(items.total() - self._silent, 0), exact=not self._silent))
         elif self._count is not None:
             total = cells.count(Count(max(self._count[0], items.total() - 1), self._count[1]))
         else:
@@ -310,8 +310,7 @@ class FailuresScreen(Place):
             self.sort = Sort(self.sort.field, not self.sort.descending)
 
     def action_views(self) -> None:
-        known = {**self.desk.views, **views.saved()}
-        choices = [Choice(text, name, text) for name, text in known.items()]
+        choices = [Choice(text, name, text) for name, text in views.known(self.desk.views).items()]
         choices += [Choice(f"condition:{c}", str(c), f"condition:{c}") for c in Condition]
         choices.append(Choice("", "what needs eyes", "no filter"))
         self.app.push_screen(PickScreen("Views", choices), lambda text: None if text is None else self.narrow(text))

@@ -189,7 +189,9 @@ class TrailScreen(Place):
         )
         if message.unresolved:
             state.left = safe.phrase(
-                " [b $error]! $count unresolved[/] [$muted]x settles and resumes[/]", count=len(table.unresolved)
+                " [b $error]! $count unresolved[/] [$muted]$settles[/]",
+                count=len(table.unresolved),
+                settles="" if self.desk.read_only else "x settles and resumes",
             )
         self.refresh_bindings()
 
