@@ -190,6 +190,19 @@ CATALOGUE: tuple[Action, ...] = (
 )
 
 
+MOVES: Mapping[str, str] = {
+    "Up": "up,k",
+    "Down": "down,j",
+    "Page up": "pageup,ctrl+b",
+    "Page down": "pagedown,ctrl+f",
+    "First": "home",
+    "Last": "end,G",
+}
+"""The keys of lists themselves, and as far as they scroll also those of texts. A keymap does not change them."""
+
+_PALETTE = "ctrl+p"
+
+
 def actions_of(place: str) -> tuple[Action, ...]:
     return tuple(action for action in CATALOGUE if action.place == place)
 
@@ -254,8 +267,9 @@ def _key(key: str, where: str) -> str:
 
 
 def _require_distinct(keymap: Mapping[str, str]) -> None:
+    moves = {key: f"moving about ({name.lower()})" for name, keys in MOVES.items() for key in keys.split(",")}
     for place in PLACES:
-        taken: dict[str, str] = {}
+        taken = {_PALETTE: "the palette"} if place == "overview" else {_PALETTE: "the palette", **moves}
         for action in (*actions_of(place), *actions_of(EVERYWHERE)):
             for key in keymap.get(action.id, action.key).split(","):
                 other = taken.setdefault(key, action.id)

@@ -16,7 +16,7 @@ from textual.app import App
 from console.core.desk import Desk
 from console.core.faults import Fault
 from console.ui import heaps, themes
-from console.ui.actions import EVERYWHERE, action_named, checked_keymap
+from console.ui.actions import EVERYWHERE, Action, action_named, checked_keymap
 from console.ui.foretold import Ahead, Foretold
 from console.ui.health import Health, Monitor, unopened
 from console.ui.lanes import Lanes, off_loop
@@ -182,14 +182,18 @@ class Opening(Reports, App[None]):
         """To leave, always; to go where something was foretold, unless it was typed behind what has to wait."""
         if not isinstance(event, events.Key):
             return False
-        if event.key in (*self._keys_of("quit"), "ctrl+q", "ctrl+c"):
+        if event.key in (*self._keys_named("quit"), "ctrl+q", "ctrl+c"):
             return True
-        places = [key for place in _FORETOLD for key in self._keys_of(place)]
+        places = [key for place in _FORETOLD for key in self._keys_named(place)]
         return self.opening and bool(self._foretold.lanes) and not self._early and event.key in places
 
-    def _keys_of(self, name: str) -> list[str]:
+    def _keys_named(self, name: str) -> list[str]:
         action = action_named(EVERYWHERE, name)
         assert action is not None
+        return self.keys_of(action)
+
+    def keys_of(self, action: Action) -> list[str]:
+        """The keys that carry it out, as a key event names them."""
         return self._keymap.get(action.id, action.key).split(",")
 
     def on_unmount(self) -> None:

@@ -273,6 +273,14 @@ async def test_read_only_greys_says_why_and_writes_nothing(tmp_path: Path) -> No
     assert not (tmp_path / "state").exists()
 
 
+async def test_a_greyed_key_says_why_wherever_it_was_moved_to(tmp_path: Path) -> None:
+    laid = small_world(tmp_path, 60, read_only=True, keymap={"failures.requeue": "+"})
+    async with opened(with_trail(laid, tmp_path)) as pilot:
+        await failures(pilot)
+        await pilot.press("plus")
+        await until(pilot, lambda: "Requeue is not possible: this console is read-only" in told(pilot))
+
+
 async def test_quitting_in_the_middle_stops_after_the_chunk_and_the_next_start_offers_resume(tmp_path: Path) -> None:
     laid = with_trail(small_world(tmp_path, 3_000), tmp_path)
     async with opened(laid) as pilot:

@@ -61,6 +61,11 @@ def test_a_keymap_is_checked() -> None:
         checked_keymap({"failures.requeue": "ctrl+banana"})
     with pytest.raises(ConfigFault, match=r"taken by failures\.sort"):
         checked_keymap({"failures.requeue": "s"})
+    with pytest.raises(ConfigFault, match=r"failures\.requeue: .*j is taken by moving about \(down\)"):
+        checked_keymap({"failures.requeue": "j"})
+    with pytest.raises(ConfigFault, match=r"ctrl\+p is taken by the palette"):
+        checked_keymap({"app.tour": "ctrl+p"})
+    assert checked_keymap({"overview.span": "G"}) == {"overview.span": "G"}  # there is no list
 
 
 def test_an_unknown_theme_is_a_fault() -> None:

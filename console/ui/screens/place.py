@@ -146,9 +146,8 @@ class Place(Reports, Screen[Any]):
 
     def on_key(self, event: events.Key) -> None:
         """A greyed key says why when it is pressed."""
-        keymap = self.desk.keymap
         for action in (*actions_of(self.PLACE), *actions_of(EVERYWHERE)):
-            if event.key in keymap.get(action.id, action.key).split(","):
+            if event.key in self.console_app.keys_of(action):
                 if why := self.refusal(action):
                     self.console_app.say(f"{action.label} is not possible: {why}", severity="warning")
                 elif action.needs and not self.has(action.needs):

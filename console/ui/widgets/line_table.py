@@ -15,6 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from console.ui import safe
+from console.ui.actions import MOVES
 from console.ui.cells import Cell, Column
 
 GAP = 2
@@ -57,12 +58,12 @@ class LineTable(ScrollView, can_focus=True):
         *(f"tone--{tone}" for tone in TONES),
     }
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "Up", show=False),
-        Binding("down,j", "move(1)", "Down", show=False),
-        Binding("pageup,ctrl+b", "page(-1)", "Page up", show=False),
-        Binding("pagedown,ctrl+f", "page(1)", "Page down", show=False),
-        Binding("home", "first", "First", show=False),
-        Binding("end,G", "last", "Last", show=False),
+        Binding(MOVES["Up"], "move(-1)", "Up", show=False),
+        Binding(MOVES["Down"], "move(1)", "Down", show=False),
+        Binding(MOVES["Page up"], "page(-1)", "Page up", show=False),
+        Binding(MOVES["Page down"], "page(1)", "Page down", show=False),
+        Binding(MOVES["First"], "first", "First", show=False),
+        Binding(MOVES["Last"], "last", "Last", show=False),
     ]
 
     cursor: reactive[int] = reactive(0, init=False, repaint=False)
