@@ -31,6 +31,7 @@ from console.ui.screens.override import OverrideScreen
 from console.ui.screens.plan import PlanScreen, Toggle
 from console.ui.screens.run import RunScreen
 from console.ui.screens.trail import TrailScreen
+from console.ui.words import SWITCHES
 from plugins.partition_store import PartitionStore
 from plugins.partition_store.backend import Options as PartitionOptions
 from plugins.partition_store.schema import STATE_DDL
@@ -453,3 +454,26 @@ async def test_the_trail_is_read_when_it_is_shown(tmp_path: Path) -> None:
         carried_out(laid, "condition:terminal error~timeout", "meanwhile")
         await pilot.press("4")
         await until(pilot, lambda: "meanwhile" in screen_text(pilot))
+
+
+@pytest.mark.parametrize(("size", "lines"), [(NARROW, 2), ((96, 24), 1)])
+async def test_every_switch_can_be_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], lines: int
+) -> None:
+    offered = {"fresh": "fresh budget", **SWITCHES}
+    monkeypatch.setattr(
+        PlanScreen, "_switches", lambda _: [Toggle(name, id=id, compact=True) for id, name in offered.items()]
+    )
+    async with opened(with_trail(small_world(tmp_path, 100), tmp_path), size) as pilot:
+        await failures(pilot)
+        await filtered(pilot, "condition:terminal")
+        await until(pilot, lambda: items(pilot).item is not None)
+        await pilot.press("A", "r")
+        screen = await planned(pilot)
+        await until(pilot, lambda: "type" in screen_text(pilot))
+        text = screen_text(pilot)
+        assert all(f"[ ] {name}" in text for name in offered.values())
+        assert len({box.region.y for box in screen.query(Toggle)}) == lines
+        assert "reason" in text
+        assert "ticket" in text
+        assert "Cancel" in text

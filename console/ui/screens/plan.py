@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
 from textual.reactive import reactive
 from textual.screen import ModalScreen
@@ -60,6 +60,9 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
         Binding("pageup", "read(-1)", show=False, priority=True),
     ]
 
+    HORIZONTAL_BREAKPOINTS = [(0, "narrow"), (96, "wide")]  # noqa: RUF012 - Textual declares it so
+    """From the second on all switches fit on one line."""
+
     plan: reactive[Plan | None] = reactive(None, init=False)
     problem: reactive[str] = reactive("", init=False)
 
@@ -95,7 +98,7 @@ class PlanScreen(Reports, ModalScreen[tuple[Plan, Confirmation] | None]):
                     yield Label("release", classes="name")
                     yield QueryInput("now", id="release", placeholder="now · over 30m · 10/s · canary 20")
                     yield Label("now · over 30m · 10/s · canary 20", classes="hint")
-                with Horizontal(classes="row"):
+                with Container(classes="switches"):
                     yield from self._switches()
             with Horizontal(classes="row"):
                 yield Label("reason", classes="name")
