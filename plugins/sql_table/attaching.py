@@ -27,8 +27,6 @@ _KINDS: Mapping[str, type] = {
     **dict.fromkeys(("smallint", "integer", "bigint"), int), **dict.fromkeys(("text", "character varying"), str),
     "boolean": bool,
 }
-LARGEST = 2**63 - 1
-"""What an integer of SQLite holds."""
 _KEYS = frozenset({"smallint", "integer", "bigint", "uuid", "text", "character varying", "character"})
 
 
@@ -128,8 +126,7 @@ class Attached:
             if column.not_null:
                 raise self.wrong("the column may not be NULL", *loc)
         elif self.sqlite:
-            if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
-                raise self.wrong(f"{value} is too large to write", *loc)
+            return
         elif column.labels is not None:
             if value not in column.labels:
                 fix = f"It has {', '.join(column.labels)}."

@@ -14,7 +14,7 @@ from console.core.backend import Budget, Image
 from console.sql.layout import Expression
 from console.sql.times import IsoText, zone_named
 from console.sql.values import plain
-from plugins.sql_table.attaching import LARGEST, Attached
+from plugins.sql_table.attaching import Attached
 from plugins.sql_table.fragments import formula
 from plugins.sql_table.handing_back import Assigned, Requeue
 from plugins.sql_table.reading import Reading
@@ -23,6 +23,7 @@ from plugins.sql_table.tables import Column
 
 _PAYLOADS = frozenset({"json", "jsonb", "bytea", "blob", "xml"})
 _Setter = Callable[[Image, datetime, datetime], Any]
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class RowImage:
         if not self._attached.sqlite or not self._formulas[budget]:
             return True
         columns = {part.name: value for part, value in zip(self.parts, before, strict=True)}
-        return all(-LARGEST <= made.value(columns) <= LARGEST for made in self._formulas[budget])
+        return all(-_LARGEST <= made.value(columns) <= _LARGEST for made in self._formulas[budget])
 
     def _all_setters(self, assigned: Mapping[str, Assigned]) -> Sequence[_Setter]:
         return [

@@ -205,8 +205,6 @@ AGAINST_SQLITE = [
     (LETTERS + "requeue: {guard: [seal], set: {status: a}, budgets: {keep: {effect: last_try}}}\n",
      "jobs.yaml:4: jobs.db: {wrong}: requeue.guard.0: 'seal' would put a payload on record. Name a part of it with"
      " read and write, which say what is compared and how it is set."),
-    (GOOD + REQUEUE.format(set="attempts: 9223372036854775808"), "jobs.yaml:6: jobs.db: {wrong}: requeue.set.attempts:"
-     " 9223372036854775808 is too large to write"),
     (GOOD + "history: {table: nots, match: {job_id: id}, at: at}\n",
      "jobs.yaml:6: jobs.db: {wrong}: history.table: there is no table 'nots'"),
     (GOOD + "history: {table: notes, match: {job_id: id}, at: when}\n",
