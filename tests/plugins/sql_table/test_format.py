@@ -484,6 +484,14 @@ def test_a_refusal_that_takes_the_transaction_back_is_one_rows(tmp_path: Path) -
         assert queue.run("SELECT id FROM jobs WHERE status = 'bad'", []) == [(1,)]
 
 
+def test_an_update_that_takes_the_transaction_back_is_one_rows(tmp_path: Path) -> None:
+    with pairs_queue("sqlite", tmp_path) as queue, operating(queue.open(), tmp_path) as ann:
+        keys = failing_pairs(queue)
+        queue.run("CREATE TRIGGER no BEFORE UPDATE ON pairs WHEN new.n = 1 BEGIN SELECT raise(rollback, 'no way'); END", [])
+        assert ann.outcomes(ann.requeue(*keys)) == {("changed", ""): 2, ("failed", "no way"): 1}
+        assert queue.run("SELECT n FROM pairs WHERE status = 'bad'", []) == [(1,)]
+
+
 def test_keys_of_fixed_width_are_compared_whole(tmp_path: Path) -> None:
     ddl = PAIRS_DDL.replace("at TEXT", "at timestamptz, kind char(4)").replace("tenant TEXT", "tenant char(3)")
     fixed = PAIRS.replace("set: {status: new,", "set: {status: new, kind: none,")
