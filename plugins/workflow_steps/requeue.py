@@ -48,6 +48,9 @@ _BLOCKED = {
 }
 
 
+Decision = tuple[str | None, str | None, bool]
+
+
 class Planned(NamedTuple):
     """A step with what a plan needs to know besides."""
 
@@ -71,7 +74,7 @@ class Requeue:
 
     def decide(
         self, planned: Planned, verdict: Verdict, order: Order, now: datetime
-    ) -> tuple[str | None, str | None, bool]:
+    ) -> Decision:
         """Why it is blocked, if it is; what to be warned of; and whether its task must be woken."""
         if blocked := _BLOCKED.get(verdict.condition) or self._spent(planned.step, verdict, order):
             return blocked, None, False
@@ -133,19 +136,22 @@ class Requeue:
         now: datetime,
     ) -> Iterator[Draft]:
         judged = [judge(self._rows.facts(one.step), self._policy, now) for one in unit]
-        decided = [self.decide(one, verdict, order, now) for one, verdict in zip(unit, judged, strict=True)]
+        decided = [
+            _unless_changed(
+                one, images.get(text(one.step.uuid)), tasks.get(one.task), self.decide(one, verdict, order, now)
+            )
+            for one, verdict in zip(unit, judged, strict=True)
+        ]
         wake = any(wakes for blocked, _, wakes in decided if blocked is None)
         chosen = [
             images[text(one.step.uuid)]
             for one, (blocked, _, _) in zip(unit, decided, strict=True)
-            if blocked is None and text(one.step.uuid) in images
+            if blocked is None
         ]
         image = (*(tasks.get(unit[0].task, (None, None)) if wake else (None, None)), *chosen)
         name = unit[0].task if Flag.WAKE_TASK in order.flags else ""
         for one, verdict, (blocked, warning, _) in zip(unit, judged, decided, strict=True):
             id = text(one.step.uuid)
-            if id not in images:
-                blocked = blocked or "changed while the plan was made"
             signature = signature_of(text(one.step.error)) if one.step.error else None
             key = str(ItemKey(self._backend, (id,)))
             yield Draft(key, name or id, image_text(image), verdict.condition, signature, blocked, warning)
@@ -164,6 +170,21 @@ class Requeue:
         fresh = order.budget is Budget.FRESH
         after = [_reset(step, fresh, moment) if step[0] in meant else step for step in steps]
         return (*((None, None) if state is None else ("waiting_for_retry", sort_key + 1)), *after)
+
+
+def _unless_changed(
+    one: Planned, image: Sequence[Any] | None, task: tuple[Any, Any] | None, decision: Decision
+) -> Decision:
+    """What was decided, if the step, and the task it wakes, are still what was judged when their images are read."""
+    blocked, _, wakes = decision
+    if blocked is not None:
+        return decision
+    step = one.step
+    judged = (step.state, step.attempts, step.in_process, step.processed, step.backoff, step.updated_at)
+    same = image is not None and [*map(plain, judged)] == [image[1], *image[3:6], *image[7:]]
+    if same and not (wakes and (task is None or text(task[0]) != one.task_state)):
+        return decision
+    return "changed while the plan was made", None, False
 
 
 def _reset(step: Sequence[Any], fresh: bool, moment: Any) -> list[Any]:

@@ -173,6 +173,25 @@ def test_a_task_is_woken_now_whichever_of_its_steps_is_meant(workflow: Workflow,
     assert str(woken)[:19].replace("T", " ") == f"{now:%Y-%m-%d %H:%M:%S}"
 
 
+@pytest.mark.parametrize("what", ["workflow_step", "task"])
+def test_what_moves_on_between_judging_and_reading_its_image_is_left_alone(
+    workflow: Workflow, operator: Operator, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """A step that began to run in between would be reset while it runs."""
+    task = workflow.task("blocked_by_failures", ago(hours=1))
+    id = workflow.step(task=task)
+    guard = operator.backend.known.guard
+    read = guard.steps
+
+    def moving(ids: Any) -> Any:
+        workflow.move(what, id if what == "workflow_step" else task, "in_progress")
+        return read(ids)
+
+    monkeypatch.setattr(guard, "steps", moving)
+    plan = operator.plan(id, order=WAKE)
+    assert (plan.changes, plan.blocked) == (0, {"changed while the plan was made": 1})
+
+
 def test_parents_that_are_not_complete_are_a_warning(workflow: Workflow, operator: Operator) -> None:
     id = workflow.step()
     workflow.edge(workflow.step("error", name="reserve"), id)
