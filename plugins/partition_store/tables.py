@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from console.core.backend import Image
+from console.core.item import ERROR_HEAD
 from console.core.ports import Stop
-from console.core.text import ascii_lower
 from console.sql.database import Row, Writer
 from console.sql.sqlite import SqliteDatabase
 from console.sql.statement import Prepared, as_bytes
@@ -35,7 +35,8 @@ Run = Callable[[str, Any], Sequence[Row]]
 SAME_KEY = " AND ".join(f"{name} = ?" for name in KEY)
 NOTHING: Image = (None,) * STATE_PART
 MARKS = ("terminal", "paused", "next_run_at", "request")
-_STATE = "status, attempt_count, updated_at, current_run_id, substr(error_message, 1, 4096)"
+_STATE = "status, attempt_count, updated_at, current_run_id"
+_HEAD = f"CAST(substr(error_message, 1, {ERROR_HEAD}) AS TEXT)"
 _AT_ONCE = 500
 
 
@@ -105,7 +106,8 @@ class Tables:
         self, partitions: Sequence[Partition], state: Run | None = None, control: Run | None = None
     ) -> list[Image]:
         """Each partition as it is now; nothing but NULLs where there is no row of it."""
-        states = self._by_key(self.state, _STATE, TABLE, partitions, state)
+        columns = f"{_STATE}, {_marked_by_text(sqlite=isinstance(self.state, SqliteDatabase))}"
+        states = self._by_key(self.state, columns, TABLE, partitions, state)
         marks = self._by_key(self.control, ", ".join(MARKS), CONTROL, partitions, control) if self.has_control() else {}
         return [_joined(states.get(partition), marks.get(partition)) for partition in partitions]
 
@@ -173,10 +175,16 @@ def _key(row: Row) -> Partition:
     return Partition(*(text(stored(part)) for part in row[:4]))
 
 
+def _marked_by_text(*, sqlite: bool) -> str:
+    """Told by the database: an error need not be text that a driver can read."""
+    if sqlite:
+        return f"instr(lower({_HEAD}), '{TEXT_MARKER}') > 0"
+    return f"strpos(lower({_HEAD} COLLATE \"C\"), '{TEXT_MARKER}') > 0"
+
+
 def _joined(state: Row | None, marks: Row | None) -> Image:
-    *row, error = state if state is not None else (*NOTHING, None)
+    *row, by_text = state if state is not None else (*NOTHING, None)
     terminal, paused, next_run, request = marks if marks is not None else (None,) * len(MARKS)
-    by_text = isinstance(error, str) and TEXT_MARKER in ascii_lower(error)
     return (*map(stored, row), terminal or (BY_TEXT if by_text else None), paused, stored(next_run), request)
 
 

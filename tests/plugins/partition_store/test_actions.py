@@ -120,6 +120,18 @@ def test_clearing_a_text_marker_overrules_it_and_never_writes_it(store: Store) -
     assert store.sql("SELECT terminal, terminal_by FROM retriage_partition_control") == [("overruled", "ops")]
 
 
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("error", ["CAST(x'626164e9' AS TEXT)", "CAST('gone [Terminal]' AS BLOB)"])
+def test_an_error_that_is_no_text_is_no_obstacle(store: Store, error: str) -> None:
+    key = store.put(P)
+    store.sql(f"UPDATE partition_state SET error_message = {error}")
+    backend, before = store.open(), store.sql("SELECT hex(error_message), status FROM partition_state")
+    change = act(backend, key, CLEAR)
+    undo(backend, change)
+    assert store.sql("SELECT hex(error_message), status FROM partition_state") == before
+    assert list(backend.images([change])) == [change.before]
+
+
 def test_pause_and_unpause(store: Store) -> None:
     key = store.put(P, "pending", attempt_count=0)
     backend = store.open()
