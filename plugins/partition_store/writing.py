@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from console.core.backend import CHANGED, Authority, Change, Image, Outcome, OutcomeKind
-from console.sql.database import RowRefused, Writer
+from console.sql.database import Row, RowRefused, TransactionRefused, Writer
 from console.sql.guarded import conflict
 from plugins.partition_store.rows import BY_TEXT, IMAGE, STATE_PART, stored
 from plugins.partition_store.schema import CONTROL, KEY, TABLE
@@ -29,7 +30,19 @@ class Desk:
     def swap(self, changes: Sequence[Change], authority: Authority, at: datetime) -> list[Outcome]:
         if any(_marks(change.before) != _marks(change.after) for change in changes) and not self._tables.has_control():
             self._tables.create_control()
-        signature = (authority.who, stored(at), authority.reason)
+        return self._swap(changes, (authority.who, stored(at), authority.reason))
+
+    def _swap(self, changes: Sequence[Change], signature: tuple[str, ...]) -> list[Outcome]:
+        """In one transaction, unless a row's refusal takes that back as a whole: then its halves in their own."""
+        try:
+            return self._together(changes, signature)
+        except TransactionRefused as refused:
+            if len(changes) == 1:
+                return [Outcome(OutcomeKind.FAILED, str(refused))]
+        middle = len(changes) // 2
+        return self._swap(changes[:middle], signature) + self._swap(changes[middle:], signature)
+
+    def _together(self, changes: Sequence[Change], signature: tuple[str, ...]) -> list[Outcome]:
         with self._tables.writing() as (state, control):
             now = self._seen(changes, state, control)
             outcomes = []
@@ -76,12 +89,12 @@ class Desk:
                 f"INSERT INTO {TABLE} ({', '.join(KEY)}, status, attempt_count, updated_at)"  # noqa: S608  names are ours
                 " VALUES (?, ?, ?, ?, ?, ?, ?)"
             )
-            self._run(writer, sql, (*partition, *after[:3]))
+            self._set(writer, sql, (*partition, *after[:3]))
         elif _state(after) == NOTHING:
-            self._run(writer, f"DELETE FROM {TABLE} WHERE {SAME_KEY}", partition)  # noqa: S608  names are ours
+            self._set(writer, f"DELETE FROM {TABLE} WHERE {SAME_KEY}", partition)  # noqa: S608  names are ours
         else:
             sql = f"UPDATE {TABLE} SET status = ?, updated_at = ? WHERE {SAME_KEY}"  # noqa: S608  names are ours
-            self._run(writer, sql, (after[0], after[2], *partition))
+            self._set(writer, sql, (after[0], after[2], *partition))
 
     def _set_control(self, writer: Writer, partition: Partition, change: Change, signature: tuple[str, ...]) -> None:
         """Who, when and why stand beside each mark that is set; a mark that is taken away takes them along."""
@@ -101,11 +114,16 @@ class Desk:
             sets["request_error"] = None
         assigned = ", ".join(f"{name} = ?" for name in sets)
         sql = f"UPDATE {CONTROL} SET {assigned} WHERE {SAME_KEY}"  # noqa: S608  names are ours
-        self._run(writer, sql, (*sets.values(), *partition), control=True)
+        self._set(writer, sql, (*sets.values(), *partition), control=True)
 
-    def _run(self, writer: Writer, sql: str, parameters: Sequence[Any], *, control: bool = False) -> None:
+    def _set(self, writer: Writer, sql: str, parameters: Sequence[Any], *, control: bool = False) -> None:
+        """A trigger may pass over a row without a word."""
+        if not self._run(writer, f"{sql} RETURNING 1", parameters, control=control):
+            raise RowRefused("left as it was by the database itself")
+
+    def _run(self, writer: Writer, sql: str, parameters: Sequence[Any], *, control: bool = False) -> Sequence[Row]:
         database = self._tables.control if control else self._tables.state
-        writer.execute(self._tables.spelled(database, sql), list(parameters))
+        return writer.execute(self._tables.spelled(database, sql), list(parameters))
 
     # -- settling --------------------------------------------------------------------------------
 
@@ -129,7 +147,8 @@ class Desk:
             for partition, change in halves.items():
                 image = now.get(partition)
                 if image is not None and _is_half(change, image):
-                    self._set_state(state, partition, change.after, change.before)
+                    with suppress(RowRefused), state.savepoint():
+                        self._set_state(state, partition, change.after, change.before)
 
 
 def _is_half(change: Change, now: Image) -> bool:

@@ -202,6 +202,37 @@ def test_a_row_someone_else_holds_is_conflicted_not_waited_for(store: Store) -> 
     assert outcome.kind == "changed"
 
 
+REFUSALS = {
+    "abort": "raise(ABORT, 'not this one')",
+    "rollback": "raise(ROLLBACK, 'not this one')",
+    "ignore": "raise(IGNORE)",
+}
+
+
+@pytest.mark.parametrize("how", REFUSALS)
+def test_a_partition_that_is_refused_or_passed_over_is_failed_alone(store: Store, tmp_path: Path, how: str) -> None:
+    keys = [failed_at(store, NOON, 1, day) for day in range(1, 6)]
+    told = "left as it was by the database itself" if how == "ignore" else "not this one"
+    if store.is_sqlite:
+        store.sql(
+            f"CREATE TRIGGER no BEFORE UPDATE ON partition_state WHEN new.logical_date = '{keys[3].parts[3]}'"
+            f" BEGIN SELECT {REFUSALS[how]}; END"
+        )
+    else:
+        does = "RETURN NULL" if how == "ignore" else "RAISE EXCEPTION 'not this one'"
+        store.sql(f"CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {does}; END $$")
+        store.sql(
+            "CREATE TRIGGER no BEFORE UPDATE ON partition_state FOR EACH ROW"
+            f" WHEN (new.logical_date = '{keys[3].parts[3]}') EXECUTE FUNCTION no()"
+        )
+    with door(store.open(), tmp_path) as operations:
+        override = carry_out(operations, Order(), *keys)
+        assert override.counts == {"changed": 4, "failed": 1}
+        (failed,) = (o for batch in operations.book.outcomes(override.op_id) for o in batch if o.outcome == "failed")
+    assert (failed.key, failed.detail) == (str(keys[3]), told)
+    assert [store.row(part(day))["status"] for day in range(1, 6)] == ["pending"] * 3 + ["failed", "pending"]
+
+
 # --- our table in another database ------------------------------------------------------------------
 
 
