@@ -159,6 +159,8 @@ class StepGuard:
             for change in changes if change.before[0] is not None
         ]
         self.transit(writer, "task", woken, told)
+        if any(map(_is_left, changes, self.images(changes, writer.execute))):
+            raise RowRefused("left as it was by the database itself")
 
     def transit(self, writer: Writer, what: str, moves: list[tuple[Any, ...]], told: str) -> None:
         """The old most recent row gives way to a new one, numbered after all before it."""
@@ -209,6 +211,18 @@ def _image(change: Change, steps: dict[str, list[Any]], tasks: dict[str, tuple[A
         return None
     task = (None, None) if change.before[0] is None else tasks.get(change.unit, (None, None))
     return (*task, *(steps.get(step[0], step) for step in change.before[2:]))
+
+
+def _is_left(change: Change, now: Image | None) -> bool:
+    """Whether a trigger passed over a row of it without a word: over a step, a transition or its task's."""
+    if now is None:
+        return False
+    if change.before[0] is not None and now[1] in (None, change.before[1]):
+        return True
+    return any(
+        was != then and (was[2] == found[2] or was[3:] == found[3:] != then[3:])
+        for was, then, found in zip(change.before[2:], change.after[2:], now[2:], strict=True)
+    )
 
 
 def _conflict(change: Change, now: Image | None) -> Outcome:

@@ -231,6 +231,30 @@ def test_a_unit_that_is_refused_is_failed_alone(workflow: Workflow, operator: Op
     assert len(workflow.moves("workflow_step", ids[7])) == 1
 
 
+@pytest.mark.parametrize("table", ["workflow_steps", "workflow_step_transitions", "task_transitions"])
+def test_a_unit_that_is_passed_over_is_failed_alone(workflow: Workflow, operator: Operator, table: str) -> None:
+    tasks = [workflow.task("blocked_by_failures", ago(hours=1)) for _ in range(5)]
+    ids = [workflow.step(task=task) for task in tasks]
+    verb = "UPDATE" if table == "workflow_steps" else "INSERT"
+    column, id = ("task_uuid", tasks[2]) if table == "task_transitions" else ("workflow_step_uuid", ids[2])
+    if workflow.is_sqlite:
+        workflow.run(
+            f"CREATE TRIGGER no BEFORE {verb} ON {table} WHEN new.{column} = '{id}' BEGIN SELECT raise(IGNORE); END", []
+        )
+    else:
+        workflow.run("CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$", [])
+        workflow.run(
+            f"CREATE TRIGGER no BEFORE {verb} ON tasker.{table} FOR EACH ROW WHEN (new.{column} = '{id}')"
+            " EXECUTE FUNCTION no()", [],
+        )
+    override = operator.requeue(Filter.parse("condition:terminal"), order=WAKE)
+    assert override.counts == {"changed": 4, "failed": 1}
+    assert operator.outcomes(override)["failed", "left as it was by the database itself"] == 1
+    assert workflow.moves("workflow_step", ids[2]) == [(None, "error", 1, True)]
+    assert workflow.moves("task", tasks[2]) == [(None, "blocked_by_failures", 1, True)]
+    assert workflow.row(ids[2])["attempts"] == 3
+
+
 def test_a_locked_step_is_conflicted(tmp_path: Path) -> None:
     import psycopg
 
