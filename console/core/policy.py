@@ -257,11 +257,12 @@ def _failed(facts: Facts, policy: RetryPolicy, now: datetime, pattern: str | Non
     if not policy.retries_failed or delay is None:
         return Verdict(Condition.FAILED, f"{tried}; nothing retries it by itself", None, False, recoverable)
     base = facts.last_attempt_at
-    window = Window(_later(base, delay[0]), _later(base, delay[1])) if base else Window.at(now)
+    window = Window(later(base, delay[0]), later(base, delay[1])) if base else Window.at(now)
     return Verdict(Condition.RETRYING, f"{tried}, {_due_words(window, now)}", window, True, recoverable)
 
 
-def _later(base: datetime, delay: timedelta) -> datetime:
+def later(base: datetime, delay: timedelta) -> datetime:
+    """An instant and a delay, at most the end of the calendar."""
     try:
         return base + delay
     except OverflowError:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from console.core.faults import Fault
-from console.core.policy import RetryPolicy
+from console.core.policy import RetryPolicy, later
 from console.core.ports import Clock, Stop
 from console.core.text import ascii_lower
 from console.sql.database import Database, Row, RowRefused
@@ -261,7 +261,7 @@ class RetryLoop:
         at, waits = self.time.decode(base), delays(self.policy)
         if at is None or not isinstance(retries, int):
             return f"Skipping analysis {id}: when it was last tried is not known"
-        left = at + waits[min(max(retries, 0), len(waits) - 1)] - now
+        left = later(at, waits[min(max(retries, 0), len(waits) - 1)]) - now
         if left <= timedelta(0):
             return None
         return f"Skipping analysis {id}: need to wait {left.total_seconds() / 60:.1f} more minutes"

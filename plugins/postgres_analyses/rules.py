@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from console.core.backend import Budget, Flag, Order
 from console.core.item import Condition, Verdict
-from console.core.policy import RetryPolicy
+from console.core.policy import RetryPolicy, later
 from console.core.text import duration, instant
 from console.sql.times import IsoText, Naive
 from console.sql.values import whole_number
@@ -66,7 +66,7 @@ class Rules:
         processed = self._decode(row.processed_at)
         if processed is None:
             return _NO_START, ()
-        if (due := processed + self._limit) >= now:
+        if (due := later(processed, self._limit)) >= now:
             return f"the loop's stuck rule takes it only from {instant(due)} on", ()
         return None, (_FORCED, _FRESH_TOO)
 
@@ -85,7 +85,8 @@ class Rules:
         if row.last_retry_at is None and (keeps or row.retry_count == 0):
             return _UNCHANGED, ()
         wait = self._delays[min(retries if keeps else 0, len(self._delays) - 1)]
-        late = (f"its own loop waits until {duration(wait)} after processed_at",) if processed + wait > now else ()
+        waits = later(processed, wait) > now
+        late = (f"its own loop waits until {duration(wait)} after processed_at",) if waits else ()
         return None, (*late, *(_also(row) if keeps else (_FRESH_TOO,)))
 
     def turning_point(self, now: datetime) -> datetime | None:

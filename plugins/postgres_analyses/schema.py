@@ -10,7 +10,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 
 from console.core.item import Condition
-from console.core.policy import RetryPolicy
+from console.core.policy import RetryPolicy, later
 from console.sql.layout import Expression, Layout, Predicate, Residual, Roles, Segment, everything, outside
 from console.sql.statement import Binds
 from console.sql.times import IsoText, Naive
@@ -61,14 +61,11 @@ def delays(policy: RetryPolicy) -> list[timedelta]:
 def later_of(time: IsoText) -> Callable[[Any, Any], str | None]:
     """`LATER` for this way of storing times."""
 
-    def later(base: Any, seconds: float) -> str | None:
+    def told(base: Any, seconds: float) -> str | None:
         at = time.decode(base)
-        try:
-            return None if at is None else time.bound(at + timedelta(seconds=seconds))
-        except OverflowError:
-            return None
+        return None if at is None else time.bound(later(at, timedelta(seconds=seconds)))
 
-    return later
+    return told
 
 
 @dataclass(frozen=True, slots=True)

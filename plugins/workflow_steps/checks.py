@@ -14,7 +14,8 @@ from console.core.ports import Clock
 from console.sql.backend import clock_finding
 from console.sql.checks import privilege_findings
 from console.sql.statement import Binds, Prepared
-from console.sql.values import text
+from console.sql.values import text, whole_number
+from plugins.workflow_steps.rows import is_true
 
 if TYPE_CHECKING:
     from plugins.workflow_steps.backend import WorkflowSteps
@@ -78,11 +79,11 @@ def _limits(backend: WorkflowSteps) -> Iterator[Finding]:
         yield _limit(text(name), limit, retryable)
 
 
-def _limit(name: str, limit: int, retryable: bool | None) -> Finding:
-    if limit <= 0:
+def _limit(name: str, limit: Any, retryable: Any) -> Finding:
+    if whole_number(limit) <= 0:
         message = f"step {name} has max_attempts {limit}: only its first execution is allowed"
         fix = "Use max_attempts 1 for a single execution."
-    elif retryable is not None and not retryable:
+    elif retryable is not None and not is_true(retryable):
         message = f"step {name} is not retryable: max_attempts {limit} is the same as 1"
         fix = "Set max_attempts 1, or make it retryable."
     else:

@@ -17,6 +17,7 @@ from console.core.query import NATURAL, Filter
 from console.sql.database import RowRefused, Writer
 from console.sql.values import plain, text, whole_number
 from plugins.workflow_steps.requeue import LOOKED_AT, Planned
+from plugins.workflow_steps.rows import held
 
 if TYPE_CHECKING:
     from plugins.workflow_steps.backend import WorkflowSteps
@@ -69,7 +70,7 @@ class Orchestrator:
 
     def _is_ready(self, planned: Planned, now: datetime) -> bool:
         step = planned.step
-        if step.in_process or step.processed or planned.waits_for or planned.task_state not in LOOKED_AT:
+        if held(step) or planned.waits_for or planned.task_state not in LOOKED_AT:
             return False
         limit, since = LOOKED_AT[planned.task_state], self._backend.time.decode(planned.task_since)
         if limit is not None and since is not None and now - since > limit:
@@ -118,7 +119,7 @@ class Orchestrator:
         working, done = state == "in_progress", state == "complete"
         values: dict[str, Any] = {"in_process": working, "processed": done, "updated_at": at}
         if working:
-            values |= {"attempts": (found[3] or 0) + 1, "last_attempted_at": at}
+            values |= {"attempts": whole_number(found[3]) + 1, "last_attempted_at": at}
         if done:
             values["processed_at"] = at
         if results is not None:

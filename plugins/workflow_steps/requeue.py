@@ -17,7 +17,7 @@ from console.core.signature import signature_of
 from console.core.text import duration
 from console.sql.database import Row
 from console.sql.times import IsoText, Naive
-from console.sql.values import plain, text
+from console.sql.values import plain, storable, text
 from plugins.workflow_steps.rows import WIDTH, Native, StepRows, native
 
 ABILITIES = Abilities(
@@ -36,6 +36,7 @@ LOOKED_AT = {
 """The task states the orchestrator looks at, and how old they may be."""
 _OVER = frozenset({"complete", "cancelled", "resolved_manually"})
 _ASLEEP = frozenset({"blocked_by_failures", "error"})
+_STRANGE = "holds a value by which a write could not be guarded"
 _WOKEN = "its task is woken: a transition to waiting_for_retry is added"
 _BLOCKED = {
     Condition.WAITING: "has not failed: it waits for its first run",
@@ -179,6 +180,8 @@ def _unless_changed(
     blocked, _, wakes = decision
     if blocked is not None:
         return decision
+    if image is not None and not storable(image):
+        return _STRANGE, None, False
     step = one.step
     judged = (step.state, step.attempts, step.in_process, step.processed, step.backoff, step.updated_at)
     same = image is not None and [*map(plain, judged)] == [image[1], *image[3:6], *image[7:]]

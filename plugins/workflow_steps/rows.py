@@ -27,7 +27,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from console.core.item import Item, ItemKey
-from console.core.policy import Facts, Phase, RetryPolicy, judge
+from console.core.policy import Facts, Phase, RetryPolicy, judge, later
 from console.sql.database import Row
 from console.sql.times import IsoText, Naive
 from console.sql.values import text, whole_number
@@ -43,6 +43,8 @@ PHASES = {
     "cancelled": Phase.CANCELLED,
 }
 LONGEST_BACKOFF = 60
+_LONGEST_WAIT = 10**12
+"""More seconds than the calendar has."""
 
 
 class Native(NamedTuple):
@@ -81,11 +83,11 @@ class StepRows:
         self._decode = time.decode
 
     def limit(self, step: Native) -> int:
-        return (self._policy.max_attempts or 0) if step.max_attempts is None else int(step.max_attempts)
+        return (self._policy.max_attempts or 0) if step.max_attempts is None else whole_number(step.max_attempts)
 
     def eligible(self, step: Native) -> bool:
         attempts = whole_number(step.attempts)
-        retryable = self._policy.retryable if step.retryable is None else bool(step.retryable)
+        retryable = self._policy.retryable if step.retryable is None else is_true(step.retryable)
         return attempts == 0 or (retryable and attempts < self.limit(step))
 
     def facts(self, step: Native) -> Facts:
@@ -98,19 +100,19 @@ class StepRows:
             text(step.state),
             attempts,
             max_attempts=self.limit(step) if attempts else max(self.limit(step), 1),
-            retryable=None if step.retryable is None else bool(step.retryable),
+            retryable=None if step.retryable is None else is_true(step.retryable),
             error=None if step.error is None else text(step.error),
             due_at=self.next_retry(step) if phase is Phase.READY and attempts else None,
             since=self._decode(step.entered_at),
-            ignored=_held(step) if ready else None,
+            ignored=held(step) if ready else None,
         )
 
     def next_retry(self, step: Native) -> datetime | None:
         attempted = self._decode(step.last_attempted_at)
         if attempted is not None and step.backoff is not None:
-            return attempted + timedelta(seconds=int(step.backoff))
+            return later(attempted, wait_of(step.backoff))
         failed = self._decode(step.failed_at)
-        return None if failed is None else failed + exponential(whole_number(step.attempts))
+        return None if failed is None else later(failed, exponential(whole_number(step.attempts)))
 
     def read(self, row: Row, now: datetime) -> Item:
         step = native(row)
@@ -132,19 +134,29 @@ class StepRows:
 
     def _notes(self, step: Native) -> tuple[str, ...]:
         notes = []
-        if held := _held(step) if step.state in READY else None:
-            notes.append(f"not taken: {held}")
+        if why := held(step) if step.state in READY else None:
+            notes.append(f"not taken: {why}")
         if step.attempts is None:
             notes.append("attempts is NULL, read as 0")
-        if step.max_attempts is not None and step.max_attempts <= 0:
-            notes.append(f"max_attempts is {step.max_attempts}: only the first execution is allowed")
+        if step.max_attempts is not None and self.limit(step) <= 0:
+            notes.append(f"max_attempts is {text(step.max_attempts)[:60]}: only the first execution is allowed")
         return tuple(notes)
 
 
-def _held(step: Native) -> str | None:
-    if step.in_process:
+def held(step: Native) -> str | None:
+    """Why a step that is ready is not taken."""
+    if is_true(step.in_process):
         return "it is marked as in process"
-    return "it is marked as processed" if step.processed else None
+    return "it is marked as processed" if is_true(step.processed) else None
+
+
+def is_true(raw: Any) -> bool:
+    """As SQL's IS TRUE has it here: in SQLite any other value than 1 is not."""
+    return bool(raw == 1)
+
+
+def wait_of(seconds: Any) -> timedelta:
+    return timedelta(seconds=min(whole_number(seconds), _LONGEST_WAIT))
 
 
 def exponential(attempts: int) -> timedelta:

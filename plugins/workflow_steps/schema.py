@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, cast
 from uuid import UUID
 
@@ -12,12 +11,12 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from console.core.item import Condition
-from console.core.policy import RetryPolicy
+from console.core.policy import RetryPolicy, later
 from console.sql.layout import Expression, Layout, Predicate, Residual, Roles, Segment, everything, outside
 from console.sql.statement import Binds
-from console.sql.times import IsoText, Naive
+from console.sql.times import IsoText, Naive, in_bytes
 from console.sql.where import Where, head_of
-from plugins.workflow_steps.rows import AT_WORK, FINISHED, LONGEST_BACKOFF, READY, StepRows
+from plugins.workflow_steps.rows import AT_WORK, FINISHED, LONGEST_BACKOFF, READY, StepRows, wait_of
 
 STEPS = (
     "workflow_step_uuid", "task_uuid", "named_step_uuid", "retryable", "max_attempts", "in_process", "processed",
@@ -77,17 +76,14 @@ def ddl(schema: str = "tasker", *, sqlite: bool = False) -> str:
     return "; ".join(statements) + ";"
 
 
-def later_of(time: IsoText) -> Callable[[Any, Any], str | None]:
+def later_of(time: IsoText) -> Callable[[bytes | None, int], str | None]:
     """`LATER` for this way of storing times."""
 
-    def later(base: Any, seconds: Any) -> str | None:
-        at = time.decode(base)
-        try:
-            return None if at is None or seconds is None else time.bound(at + timedelta(seconds=seconds))
-        except OverflowError:
-            return None
+    def told(base: bytes | None, seconds: int) -> str | None:
+        at = time.decode_bytes(base)
+        return None if at is None else time.bound(later(at, wait_of(seconds)))
 
-    return later
+    return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +121,8 @@ class Steps:
             self._named, n.named_step_uuid == s.named_step_uuid
         )
         self.state: Expression = sa.func.coalesce(t.to_state, sa.literal_column("'pending'"))
-        number = sa.cast(s.attempts, sa.BigInteger)
-        self.attempts: Expression = sa.case((number > _number(0), number), else_=_number(0))
-        limit = sa.func.coalesce(s.max_attempts, _number(policy.max_attempts or 0))
+        self.attempts = _whole(s.attempts)
+        limit = sa.case((s.max_attempts.is_(None), _number(policy.max_attempts or 0)), else_=_whole(s.max_attempts))
         retryable = sa.func.coalesce(s.retryable, sa.true() if policy.retryable else sa.false(), type_=sa.Boolean())
         self.eligible: Predicate = sa.or_(
             self.attempts == _number(0), sa.and_(retryable.is_(sa.true()), self.attempts < limit)
@@ -168,7 +163,7 @@ class Steps:
         attempted = self._time.compared(s.last_attempted_at)
         told = sa.and_(attempted.is_not(None), s.backoff_request_seconds.is_not(None))
         later = sa.case(
-            (told, self._later(s.last_attempted_at, s.backoff_request_seconds)),
+            (told, self._later(s.last_attempted_at, _whole(s.backoff_request_seconds))),
             else_=self._later(self._failed_at(), own),
         )
         retrying = sa.and_(
@@ -178,7 +173,7 @@ class Steps:
 
     def _later(self, base: Expression, seconds: Expression) -> Expression:
         if isinstance(self._time, IsoText):
-            return cast("Expression", getattr(sa.func, LATER)(base, seconds))
+            return cast("Expression", getattr(sa.func, LATER)(in_bytes(base), seconds))
         wait: Any = sa.cast(seconds, sa.BigInteger) * sa.literal_column("interval '1 second'")
         zone = sa.literal(str(self._time.zone), sa.Text())
         return cast("Expression", sa.func.timezone(zone, sa.func.timezone(zone, base) + wait))
@@ -290,6 +285,12 @@ def is_uuid(text: str) -> bool:
         return str(UUID(text)) == text
     except ValueError:
         return False
+
+
+def _whole(column: Any) -> Expression:
+    """A stored number as `whole_number` reads it."""
+    number = sa.cast(column, sa.BigInteger)
+    return sa.case((number > _number(0), number), else_=_number(0))
 
 
 def _number(n: int) -> Expression:

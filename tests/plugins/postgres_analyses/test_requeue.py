@@ -12,8 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from console.core.backend import Budget, Flag, Order
+from console.core.backend import Budget, Flag, Order, PageRequest
 from console.core.faults import AllBlocked, ReadOnlyRefused
+from console.core.policy import FixedDelays, PolicyOverride
 from console.core.query import Filter
 from tests.plugins.postgres_analyses.operating import Operator, operating
 from tests.plugins.postgres_analyses.world import TABLE, Table
@@ -52,6 +53,21 @@ def test_fresh_also_clears_the_counter_and_warns_that_it_is_shared(table: Table,
     assert "the other pipeline of the same row gets the fresh budget too" in plan.warnings
     operator.apply(plan)
     assert table.row(id) == before | {"last_retry_at": None, "retry_count": 0}
+
+
+def test_a_time_at_the_end_of_the_calendar_is_a_time(table: Table, tmp_path: Path) -> None:
+    last = datetime(9999, 12, 31, 22, 59, 59, tzinfo=UTC)
+    spent = failed(table, retry_count=3, last_retry_at=ago(MINUTE), processed_at=last)
+    hopeless = failed(table, retry_count=3, vectorization_error="invalid json", processed_at=last)
+    waiting = failed(table, retry_count=0, processed_at=last)
+    slow = PolicyOverride(backoff=FixedDelays((2 * HOUR,)), stuck_after=2 * HOUR)
+    with operating(table.open(policy=slow), tmp_path) as operator:
+        plan = operator.plan((spent, "vectorization"), order=FRESH)
+        assert "its own loop waits until 2h after processed_at" in next(iter(plan.warnings))
+        plan = operator.plan((hopeless, "vectorization"), order=FORCED)
+        assert next(iter(plan.blocked)).startswith("the loop's stuck rule takes it only from 9999-12-31")
+        (item,) = operator.backend.page(PageRequest(Filter.parse("next>1d"), datetime.now(UTC))).items
+        assert item.key.parts[0] == str(waiting)
 
 
 def test_an_error_that_is_not_recoverable_needs_the_flag_and_goes_through_the_stuck_rule(

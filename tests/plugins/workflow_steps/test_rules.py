@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from console.core.backend import Severity
+from console.core.backend import Budget, Order, PageRequest, Severity
 from console.core.faults import WrongSchema
 from console.core.item import Condition, Item, ItemKey
 from console.core.policy import PolicyOverride
+from console.core.ports import Never
+from console.core.query import Filter, Sort
 from console.testing import FrozenClock
 from plugins.workflow_steps.rows import AT_WORK
-from tests.plugins.workflow_steps.world import NOW, Workflow, postgres_workflow
+from tests.plugins.workflow_steps.world import NOW, Workflow, postgres_workflow, sqlite_workflow
 
 MINUTE = timedelta(minutes=1)
 
@@ -73,6 +76,44 @@ def test_the_next_retry_is_what_the_step_asked_for_or_else_exponential(workflow:
         own = workflow.step("error", attempts=attempts, max_attempts=20, at=NOW - MINUTE)
         workflow.move("workflow_step", own, "waiting_for_retry", NOW)
         assert seen(workflow, own).verdict.next_retry_at == NOW - MINUTE + timedelta(seconds=delay)
+
+
+END = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+
+
+def test_a_time_at_the_end_of_the_calendar_is_a_time(workflow: Workflow) -> None:
+    asked = workflow.step("waiting_for_retry", attempts=1, last_attempted_at=END, backoff_request_seconds=45)
+    own = workflow.step("error", attempts=1, last_attempted_at=None, at=END)
+    workflow.move("workflow_step", own, "waiting_for_retry", NOW)
+    backend = workflow.open()
+    listed = backend.page(PageRequest(Filter.parse("next>1d"), NOW)).items
+    assert {item.key.parts[0] for item in listed} == {asked, own}
+    assert {item.verdict.next_retry_at for item in listed} == {END.replace(microsecond=999_999)}
+    backend.close()
+
+
+@pytest.mark.parametrize("odd", [
+    {"max_attempts": "abc"}, {"max_attempts": b"3"}, {"max_attempts": 2.5, "attempts": 2}, {"max_attempts": -1},
+    {"backoff_request_seconds": "soon"}, {"backoff_request_seconds": 10**15}, {"backoff_request_seconds": -90},
+    {"backoff_request_seconds": 2**63 - 1}, {"attempts": "x"}, {"attempts": b"2"}, {"retryable": "no"}, {"retryable": 2},
+    {"in_process": "yes"}, {"processed": b"1"}, {"updated_at": b"then"}, {"last_attempted_at": b"then"},
+], ids=str)
+def test_whatever_a_step_holds_it_is_listed_judged_and_planned(odd: dict[str, Any], tmp_path: Path) -> None:
+    with sqlite_workflow(tmp_path / "steps.db") as workflow:
+        for state in ("waiting_for_retry", "error"):
+            workflow.step(state, **({"attempts": 1, "backoff_request_seconds": 90} | odd))
+        backend = workflow.open()
+        items = backend.page(PageRequest(Filter.parse("condition:*"), NOW)).items
+        assert len(items) == 2
+        for words in (*(f"condition:{condition}" for condition in Condition), "next>0s", "next<1d", "-next<1d"):
+            asked = Filter.parse(f"condition:* {words}") if "next" in words else Filter.parse(words)
+            found = {item.key for item in backend.page(PageRequest(asked, NOW)).items}
+            assert found == {i.key for i in items if i.condition in asked.conditions() and asked.matches(i, NOW)}, words
+        order = Order(budget=Budget.FRESH)
+        drafts = [draft for batch in backend.drafts([i.key for i in items], Sort(), order, NOW, Never()) for draft in batch]
+        assert len(drafts) == 2
+        backend.check(FrozenClock(backend.now()))
+        backend.close()
 
 
 @pytest.mark.parametrize(("results", "metadata", "error"), [
