@@ -15,6 +15,7 @@ from console.core.item import Condition, Item, ItemKey, Verdict
 from console.core.policy import Exponential, Facts, Phase, RetryPolicy, judge, limit_of
 from console.core.ports import Clock, Stop
 from console.sql.values import text, whole_number
+from plugins._handlers import message_of
 
 PHASES = {
     "PENDING": Phase.READY,
@@ -251,7 +252,7 @@ def _execute(queue: Queue, handler: Handler, task: Claimed, log: Callable[[str],
     try:
         result = handler(task.type, task.payload)
     except Exception as error:  # noqa: BLE001  whatever a handler raises is the task's failure, recorded as such
-        message = str(error) or type(error).__name__
+        message = message_of(error)
         code = getattr(error, "code", None)
         queue.fail(task, f"{code if isinstance(code, str) else ERROR_CODE}: {message}")
         log(f"task {task.id} attempt {task.attempts} failed: {message}")

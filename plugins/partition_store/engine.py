@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from console.core.faults import BackendBusy, Unreachable
 from console.core.ports import Clock, Stop
 from console.core.text import neutralise
-from console.sql.database import Row
+from console.sql.database import Row, RowRefused, TransactionRefused
 from console.sql.sqlite import SqliteDatabase
 from console.sql.values import text
+from plugins._handlers import as_text, message_of
 from plugins.partition_store.rows import stored
 from plugins.partition_store.schema import CONTROL, KEY, TABLE, given_control
 from plugins.partition_store.sink import METADATA, PAYLOAD, Partition, RawSink, parse_metadata, run_ids
@@ -79,6 +80,8 @@ class Validator:
                 made += self.attempt(taken, log)
             except Unreachable as fault:
                 log(f"{'/'.join(taken.partition)} not tried: {fault.detail}")
+            except (RowRefused, TransactionRefused) as refused:
+                log(f"{'/'.join(taken.partition)} tried and not counted: {refused}")
         return made
 
     def due(self, *, backfills: bool = False) -> list[Taken]:
@@ -130,8 +133,9 @@ class Validator:
         try:
             verified = self._verify(taken.partition)
         except Rejected as rejected:
-            counted = self._failed(taken, str(rejected))
-            log(f"{name} failed: {rejected}")
+            why = as_text(str(rejected))
+            counted = self._failed(taken, why)
+            log(f"{name} failed: {why}")
         else:
             counted = self._succeeded(taken, verified)
             log(f"{name} success: run {verified.run_id}")
@@ -158,13 +162,13 @@ class Validator:
             raise Rejected(f"COUNT_MISMATCH: {counted} records, metadata says {told['record_count']}")
         self._ask(partition, told)
         version = told.get("schema_version")
-        return Verified(newest, counted, None if version is None else text(version)[:200])
+        return Verified(newest, counted, None if version is None else as_text(text(version))[:200])
 
     def _ask(self, partition: Partition, told: dict[str, Any]) -> None:
         try:
             self._handler(partition, told)
         except Exception as error:  # noqa: BLE001  whatever a handler raises is the partition's failure
-            raise Rejected(f"REJECTED: {str(error) or type(error).__name__}") from None
+            raise Rejected(f"REJECTED: {message_of(error)}") from None
 
     def _succeeded(self, taken: Taken, verified: Verified) -> bool:
         """The authority only ever moves to a newer run; an attempt that finds none newer leaves it where it is."""

@@ -24,6 +24,7 @@ from console.sql.statement import Binds, Prepared
 from console.sql.times import IsoText, Naive
 from console.sql.values import text
 from console.sql.where import Where
+from plugins._handlers import message_of
 from plugins.postgres_analyses.requeue import CYCLE, PER_CYCLE
 from plugins.postgres_analyses.schema import Place, delays
 
@@ -133,8 +134,9 @@ class RetryLoop:
             self.handlers[pipeline](pipeline, analysis)
         except Exception as error:  # noqa: BLE001  whatever a handler raises is this analysis's failure
             self.statistics.failures += 1
-            self._finish(pipeline, taken, "failed", (str(error) or type(error).__name__)[:ERROR_LENGTH])
-            self.log(f"Retry of {pipeline} failed for analysis {taken.id}: {error}")
+            message = message_of(error)
+            self._finish(pipeline, taken, "failed", message[:ERROR_LENGTH])
+            self.log(f"Retry of {pipeline} failed for analysis {taken.id}: {message}")
         else:
             self.statistics.successes += 1
             self._finish(pipeline, taken, "success", None)

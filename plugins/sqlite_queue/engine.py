@@ -22,6 +22,7 @@ from console.sql.times import IsoText
 from console.sql.values import whole_number
 from plugins import _contract_queue as contract
 from plugins._contract_queue import Claimed
+from plugins._handlers import as_json, as_text
 
 T = TypeVar("T")
 
@@ -97,7 +98,7 @@ class AsyncTaskQueue(_Queue):
     def fail(self, task: Claimed, error: str) -> bool:
         """One failure, one decision: rescheduled by the queue's delays, or FAILED."""
         delay = self._delay(task.attempts)
-        return self._transact(lambda writer: self._settle(writer, task.id, task.attempts, _storable(error), delay))
+        return self._transact(lambda writer: self._settle(writer, task.id, task.attempts, as_text(error), delay))
 
     def _delay(self, attempts: int) -> timedelta | None:
         limit = self._policy.max_attempts
@@ -203,7 +204,7 @@ class ContractQueue(_Queue):
                 (self._now(), task.id, task.attempts),
             )
             if won:
-                self._record(writer, task, "SUCCESS", _as_json(result), None, won[0])
+                self._record(writer, task, "SUCCESS", as_json(result), None, won[0])
             return bool(won)
 
         return self._transact(complete)
@@ -233,7 +234,7 @@ class ContractQueue(_Queue):
                     task.attempts,
                 ),
             )
-            self._record(writer, task, "PENDING" if again else "FAILED", None, _storable(error), won[0])
+            self._record(writer, task, "PENDING" if again else "FAILED", None, as_text(error), won[0])
             return True
 
         return self._transact(fail)
@@ -250,19 +251,6 @@ class ContractQueue(_Queue):
     def reclaim(self) -> int:
         """This queue has no rule for abandoned tasks: they stay RUNNING until a person hands them back."""
         return 0
-
-
-def _storable(error: str) -> str:
-    """A handler's message may hold what no UTF-8 column takes; the failure is recorded all the same."""
-    return error.encode("utf-8", "backslashreplace").decode()
-
-
-def _as_json(result: object) -> str:
-    """Whatever a handler returned: it ran, and what cannot be written as JSON is shown as Python shows it."""
-    try:
-        return json.dumps(result, default=str)
-    except (TypeError, ValueError, RecursionError):
-        return json.dumps(repr(result))
 
 
 def with_eta(schedule: Any, eta: str | None) -> str:

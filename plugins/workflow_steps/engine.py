@@ -6,7 +6,6 @@ parents complete, eligible, its time has come, and its task in a state that is l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from console.core.ports import Clock, Stop
 from console.core.query import NATURAL, Filter
 from console.sql.database import RowRefused, Writer
 from console.sql.values import plain, text, whole_number
+from plugins._handlers import as_json, message_of
 from plugins.workflow_steps.requeue import LOOKED_AT, Planned
 from plugins.workflow_steps.rows import held
 
@@ -83,7 +83,7 @@ class Orchestrator:
         try:
             result = self._handler(name, {"id": text(planned.step.uuid), "task": planned.task})
         except Exception as error:  # noqa: BLE001  whatever a handler raises is this step's failure
-            message = str(error) or type(error).__name__
+            message = message_of(error)
             self._log(f"step {name} {text(planned.step.uuid)} failed: {message}")
             self._move(planned, "error", {"error": {"message": message, "type": type(error).__name__}})
             tried = planned.step._replace(attempts=whole_number(planned.step.attempts) + 1)
@@ -123,7 +123,7 @@ class Orchestrator:
         if done:
             values["processed_at"] = at
         if results is not None:
-            values["results"] = json.dumps(results, default=str)
+            values["results"] = as_json(results)
         self._backend.known.guard.assign(writer, id, values)
 
     def _move_task(self, task: str, state: str) -> None:

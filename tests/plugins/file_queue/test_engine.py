@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import random
 from collections import Counter
@@ -160,3 +161,11 @@ def test_broken_files_are_never_claimed(base: Path) -> None:
     before = folders.fingerprint(base)
     assert queue_of(base).claim() is None
     assert folders.fingerprint(base) == before
+
+
+def test_a_result_that_is_no_json_is_kept_as_python_shows_it(base: Path) -> None:
+    queue = queue_of(base)
+    id = queue.enqueue("jobs.send")
+    assert work(queue, lambda *_: {(1, 2): 3}, FrozenClock(), Flag(after_looks=2), lambda _: None) == 1
+    told = json.loads((base / "results" / f"{id}.result").read_text())
+    assert (told["status"], told["result"]) == ("SUCCESS", '"{(1, 2): 3}"')

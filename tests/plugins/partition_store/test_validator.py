@@ -68,6 +68,36 @@ def test_a_handlers_refusal_is_a_failure(store: Store) -> None:
     assert store.row(P)["error_message"] == "REJECTED: schema drift"
 
 
+@pytest.mark.parametrize(("said", "kept"), [("bad \udce9", "bad \\udce9"), ("bad \0 x", "bad \\x00 x")])
+def test_whatever_a_handler_says_is_kept(store: Store, said: str, kept: str) -> None:
+    store.put(P, "pending")
+    store.run(P, run_id(1))
+
+    def refuse(*_: Any) -> None:
+        raise ValueError(said)
+
+    assert store.validate(store.open(), handler=refuse) == 1
+    assert store.row(P)["error_message"] == f"REJECTED: {kept}"
+
+
+def test_a_version_that_is_no_text_is_kept(store: Store) -> None:
+    store.put(P, "pending")
+    store.run(P, run_id(1))
+    metadata = store.folder(P, run_id(1)) / METADATA
+    metadata.write_text(metadata.read_text().replace('"v1"', '"\\udce9\\u0000"'))
+    assert store.validate(store.open()) == 1
+    assert store.row(P)["schema_version"] == "\\udce9\\x00"
+
+
+def test_an_attempt_that_the_database_refuses_ends_nothing(store: Store) -> None:
+    for day in (8, 9):
+        store.put(part(day), "pending")
+        store.run(part(day), run_id(1, day))
+    store.sql("CREATE UNIQUE INDEX once ON partition_state (schema_version)")
+    assert store.validate(store.open()) == 1
+    assert [store.row(part(day))["status"] for day in (9, 8)] == ["success", "pending"]
+
+
 def test_an_unreachable_sink_is_no_attempt(store: Store) -> None:
     store.put(P, "pending")
     backend = store.open()

@@ -322,3 +322,18 @@ def test_two_orchestrators_moving_one_task_at_once_both_go_on(tmp_path: Path) ->
         other.close()
         assert workflow.moves("task", task)[-1][1:3] == ("error", 2)
     assert told[-1].startswith(f"task {task} was not moved: duplicate key value")
+
+
+@pytest.mark.parametrize(("result", "state"), [
+    ({(1, 2): 3}, "complete"), ("bad \udce9 \0", "complete"), (float("nan"), "complete"), (ValueError("bad \udce9 \0"), "error"),
+], ids=range(4))
+def test_whatever_a_handler_says_its_step_is_moved(workflow: Workflow, operator: Operator, result: object, state: str) -> None:
+    id = workflow.step("pending", attempts=None, max_attempts=1)
+
+    def handler(_name: str, _step: Any) -> object:
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    assert Orchestrator(operator.backend, handler, RealClock(), lambda _: None).cycle(Raised()) == 1
+    assert workflow.moves("workflow_step", id)[-1][1] == state
