@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,6 +24,7 @@ LATER = "retriage_later"
 """An SQL function of our own for SQLite: a stored time plus seconds."""
 
 _LONGEST_SCHEDULE = 64
+_is_integer = re.compile("0|-?[1-9][0-9]{0,18}").fullmatch
 
 
 def ddl(table: str = "selfology.answer_analysis", *, sqlite: bool = False) -> str:
@@ -209,9 +211,9 @@ class _Pipeline:
 
     def _native_key(self, parts: tuple[str, ...]) -> tuple[Any, ...] | None:
         id, pipeline = parts
-        if pipeline != self._pipeline or not id.isascii() or not id.isdecimal() or str(int(id[:20])) != id:
+        if pipeline != self._pipeline or not _is_integer(id):
             return None
-        return (int(id), pipeline) if int(id) < 2**63 else None
+        return (int(id), pipeline) if -(2**63) <= int(id) < 2**63 else None
 
 
 def _number(n: int) -> Expression:

@@ -46,6 +46,12 @@ def test_keep_clears_the_last_retry_and_nothing_else(table: Table, operator: Ope
     assert table.row(id) == before | {"last_retry_at": None}
 
 
+def test_a_row_below_zero_is_found_by_its_key(table: Table, operator: Operator) -> None:
+    id = failed(table, id=-5, retry_count=2, last_retry_at=ago(MINUTE))
+    assert operator.requeue((id, "vectorization")).counts == {"changed": 1}
+    assert table.row(id)["last_retry_at"] is None
+
+
 def test_fresh_also_clears_the_counter_and_warns_that_it_is_shared(table: Table, operator: Operator) -> None:
     id = failed(table, retry_count=3, last_retry_at=ago(MINUTE))
     before = table.row(id)
