@@ -56,7 +56,7 @@ def evidence(result_error: Any, task_error: Any) -> str | None:
     """The message a person needs: the result's error, else the task's own unless that is JSON's null."""
     if isinstance(result_error, str) and result_error:
         return result_error
-    if isinstance(task_error, str) and task_error.strip() not in ("", "null"):
+    if isinstance(task_error, str) and task_error.strip(" \t\n\v\f\r") not in ("", "null"):
         return task_error
     return None
 

@@ -301,7 +301,7 @@ def tasks_layout(
     nothing: tuple[Expression, ...] = (sa.literal_column("''"), sa.literal_column("'null'"))
     blanks: Expression = sa.literal_column("' ' || char(9, 10, 11, 12, 13)")
     own = sa.case((sa.func.trim(t.error, blanks).in_(nothing), sa.null()), else_=t.error)
-    error = sa.func.coalesce(sa.func.nullif(r.error, ""), own)
+    error = sa.func.coalesce(sa.func.nullif(sa.cast(r.error, sa.Text), ""), own)
     roles = Roles(
         key=(t.id,),
         tie=(t.rowid if physical.has_rowid else t.id,),

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from console.core.backend import PageRequest
 from console.core.item import Condition, ItemKey
+from console.core.query import Field, Filter, Op, Term
 from console.testing import FrozenClock
 from plugins._contract_queue import Claimed
 from plugins.sqlite_queue import SqliteQueue
@@ -175,6 +177,9 @@ def test_the_console_reads_three_executions(queue: ContractQueue, console: Sqlit
         (None, None, None),
         (None, '{"message": "json"}', '{"message": "json"}'),
         (b"bytes", "in tasks", "bytes"),
+        (b"", "in tasks", "in tasks"),
+        (None, "\u00a0null\u00a0", "\u00a0null\u00a0"),
+        (None, "\x1cnull", "\x1cnull"),
     ],
 )
 def test_which_error_is_shown(path: Path, console: SqliteQueue, clock: FrozenClock, result: Any, own: Any, shown: str | None) -> None:
@@ -183,6 +188,8 @@ def test_which_error_is_shown(path: Path, console: SqliteQueue, clock: FrozenClo
         files.insert(path, "results", [{"task_id": "t", "error": result}])
     key = ItemKey("queue", ("t",))
     assert console.item(key, clock.now()).item.error == shown
+    asked = Filter((Term(Field.ERROR, Op.CONTAINS, (shown or "null",)),))
+    assert len(console.page(PageRequest(asked, clock.now())).items) == (shown is not None)
 
 
 @pytest.mark.parametrize(
