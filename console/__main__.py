@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from console import __version__
 from console.cli.parser import parse
 from console.core.faults import ConfigFault, Fault, PluginFault, UsageFault
+from console.core.paths import expanded
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -134,11 +135,9 @@ class House:
         return desk
 
     def _settings(self, named: str | None) -> Settings:
-        from pathlib import Path
-
         from console.settings import find_config, load
 
-        path = find_config(Path(named).expanduser() if named is not None else None)
+        path = find_config(expanded(named) if named is not None else None)
         if path is None:
             raise ConfigFault(
                 "there is none", fix="Write ~/.config/retriage/config.yaml, name one with --config, "
@@ -184,13 +183,11 @@ class House:
             self._settings(config or self._args.config)  # without one, that is what to tell
             raise UsageFault("the console needs a terminal", fix="`retriage list` works without one.")
         gc.disable()  # until the console has begun: it turns it on again
-        from pathlib import Path
-
         from console.ahead import send, worthwhile
         from console.glance import Glance, find_config, glance
 
         named = config or self._args.config
-        path = find_config(Path(named).expanduser() if named is not None else None)
+        path = find_config(expanded(named) if named is not None else None)
         ahead = send(lambda: _foretold(self._settings(named))) if path is not None and worthwhile() else None
         from console.ui.app import run_console  # not before: until here there is one thread and little to copy
 

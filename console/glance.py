@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from console.core.paths import expanded
 from console.places import config_folder
 
 MAX_BYTES = 256 * 1024
@@ -44,6 +45,6 @@ def find_config(explicit: Path | None = None) -> Path | None:
     if explicit is not None:
         return explicit
     if named := os.environ.get("RETRIAGE_CONFIG"):
-        return Path(named).expanduser()
+        return expanded(named)
     default = config_folder() / "config.yaml"
     return default if default.is_file() else None

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
-from pathlib import Path
 
 from console.cli.doors import Doors, Sketch
+from console.cli.files import new_file
 from console.cli.items import FIELDS, columns, record
 from console.cli.render import Shape, chosen_format, note, print_block, print_rows, stdout
 from console.core.backend import PageRequest
-from console.core.faults import UsageFault
 from console.core.query import Filter
 
 FIRST = 10
@@ -22,7 +20,8 @@ def propose(args: Namespace, doors: Doors) -> int:
         for line in sketch.told:
             note(line)
         if args.output:
-            _write(args.output, sketch.text)
+            with new_file(args.output) as file:  # what stands in it decides what is written to a database
+                file.write(sketch.text)
             note(f"Written to {args.output}.")
             _show(sketch, args.format)
         else:
@@ -44,15 +43,3 @@ def _show(sketch: Sketch, wanted: str | None) -> None:
     printed = print_rows(page.items, Shape(FIELDS, record, columns(now)), wanted)
     if not printed and chosen_format(wanted) == "table":
         note("The table is empty.")
-
-
-def _write(path: str, text: str) -> None:
-    """A new file that only its owner can read: what stands in it decides what is written to a database."""
-    try:
-        handle = os.open(Path(path).expanduser(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        raise UsageFault(f"{path} is already there", fix="Name a new file; nothing is overwritten.") from None
-    except OSError as error:
-        raise UsageFault(f"{path} cannot be written: {error.strerror}") from None
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)

@@ -99,7 +99,7 @@ class Wanted:
             terms.append(Term(Field.KEY, Op.EQUALS, tuple(self._pattern(*parts, day) for day in days or [None])))
         if self.since:
             terms.append(Term(Field.CREATED, Op.AT_LEAST, (_midnight(self.since),)))
-        if self.until:
+        if self.until and self.until < date.max:
             terms.append(Term(Field.CREATED, Op.BELOW, (_midnight(self.until + _DAY),)))
         own = Filter(tuple(terms)).and_(self.where)
         asked = self.where.terms_for(Field.CONDITION)

@@ -7,6 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from console.cli.doors import Doors
+from console.cli.files import new_file
 from console.cli.overrides import book_of
 from console.cli.render import Column, Shape, json_text, note, print_rows, print_text, stdout
 from console.core.audit import Record
@@ -69,7 +70,7 @@ def export(args: Namespace, doors: Doors) -> int:
     if not args.output:
         count = book.export(sys.stdout, form, items=args.items)
     else:
-        with Path(args.output).open("x", encoding="utf-8", newline="") as file:
+        with new_file(args.output) as file:
             count = book.export(file, form, items=args.items)
     note(f"{count} records exported")
     return 0

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from console.core.faults import UsageFault
+from console.core.paths import expanded
 from console.core.text import duration
 from console.demo import analyses, fulfilment, jobs, mail, payments, warehouse, webhooks
 from console.demo.companion import companion
@@ -101,12 +102,16 @@ def open_world(wanted: Wanted, progress: Progress, keep: ExitStack, base: dateti
 
     It stays ours until `keep` is closed.
     """
-    place = Path(wanted.folder).expanduser().resolve() if wanted.folder else state_folder() / "demo"
-    _require_usable(place)
+    place = expanded(wanted.folder).resolve() if wanted.folder else state_folder() / "demo"
+    try:
+        _require_usable(place)
+        ours = _locked(place, keep)
+    except OSError as error:
+        raise UsageFault(f"{place} cannot be used: {error.strerror}", fix="Choose another --dir.") from None
     now = (base or datetime.now(UTC)).replace(microsecond=0)
     config, mark = place / "config.yaml", _mark(place)
     anew = wanted.reset or wanted.postgres or mark is None or not mark.ready
-    if not _locked(place, keep):
+    if not ours:
         if anew or mark is None:
             raise UsageFault(f"the world at {place} is open in another console", fix="Close that one first.")
         _require_same(mark, wanted)

@@ -9,6 +9,8 @@ from typing import get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from console.core.faults import ConfigFault
+from console.core.paths import expanded
 from console.settings.section import Section
 
 IN_A_FILE = "in_a_file"
@@ -25,7 +27,7 @@ def with_files(section: Section, model: type[BaseModel]) -> Section:
         named, part = values.get(key), _part(info)
         if part is None or not isinstance(named, str):
             continue
-        path = Path(section.file).parent / Path(named).expanduser()
+        path = Path(section.file).parent / expanded(named, ConfigFault, section.where((key,)))
         tree = read_tree(path)
         files[key] = Section(tree.file, (), tree.values, tree.lines)
         files[key].parse(part)

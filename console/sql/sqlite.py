@@ -25,6 +25,7 @@ from console.core.faults import (
     Unreachable,
     WrongSchema,
 )
+from console.core.paths import expanded
 from console.core.ports import Stop
 from console.sql.database import Row, RowRefused, TransactionRefused
 from console.sql.idle import Idle
@@ -417,4 +418,4 @@ def sqlite_path(url: str) -> Path:
     parsed = sa.make_url(url)
     if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
         raise ConfigFault("the url must name a file, as in sqlite:////srv/queue.db")
-    return Path(parsed.database).expanduser()
+    return expanded(parsed.database, ConfigFault)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from console.core.faults import UsageFault
+from console.core.paths import expanded
 from console.trail.record import moment, stamp
 
 SYSLOG = "syslog"
@@ -37,6 +38,7 @@ class Anchor:
 
     def __init__(self, place: str) -> None:
         self.place = place
+        self._path = expanded(place)
         self.kind = SYSLOG if place == SYSLOG else "file"
 
     def drop(self, line: AnchorLine) -> str | None:
@@ -51,8 +53,7 @@ class Anchor:
         return None
 
     def _append(self, line: bytes) -> None:
-        path = Path(self.place).expanduser()
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             if os.write(file, line) != len(line):
                 raise OSError(0, "the line was cut short")
@@ -67,7 +68,7 @@ def read_anchors(path: str | Path, *, missing_ok: bool = False) -> Sequence[Anch
     Raises `UsageFault` when the file cannot be read or holds other things and no anchor at all.
     """
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8", errors="replace")
+        text = expanded(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         if missing_ok and isinstance(error, FileNotFoundError):
             return []

@@ -192,6 +192,49 @@ def test_hostile_text_never_reaches_the_terminal_raw(place: Place, text: str) ->
     assert place.run("show", text).code in (1, 2)
 
 
+# --- places that are none
+
+NO_HOME = "~nobody-here/x: there is no such home folder. Write the whole path."
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("trail", "export", "--output", "/nope/x"), "/nope/x cannot be written: No such file or directory. Name another file."),
+    (("trail", "export", "--output", "{config}"), "{config} is already there. Name a new file; nothing is overwritten."),
+    (("trail", "export", "--output", "~nobody-here/x"), NO_HOME),
+    (("trail", "verify", "--anchor", "~nobody-here/x"), NO_HOME),
+    (("map", "one", "--output", "~nobody-here/x"), NO_HOME),
+    (("map", "one", "--output", "/nope/x"), "/nope/x cannot be written: No such file or directory. Name another file."),
+    (("map", "sqlite:///~nobody-here/x"), NO_HOME),
+    (("--config", "~nobody-here/x", "list"), NO_HOME),
+    (("demo", "--no-open", "--dir", "~nobody-here/x"), NO_HOME),
+    (("demo", "--no-open", "--dir", "/dev/null/x"), "/dev/null/x cannot be used: Not a directory. Choose another --dir."),
+])
+def test_a_place_that_is_none_is_one_line_and_exit_2(place: Place, arguments: tuple[str, ...], said: str) -> None:
+    place.queue("one", failed("a"))
+    done = place.run(*(word.format(config=place.config) for word in arguments))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[-1].endswith(f": {said.format(config=place.config)}")
+    assert not list(place.folder.rglob("crash*"))
+
+
+def test_a_named_file_without_its_home_is_told_with_its_line(place: Place) -> None:
+    place.sections["made"] = '  made: {plugin: sql_table, url: "sqlite:////x.db", mapping: ~nobody-here/x}\n'
+    done = place.run("list")
+    assert done.err.splitlines() == [
+        f"retriage: made: {place.config}:4: The configuration is not usable: {NO_HOME}"
+    ]
+
+
+def test_the_environments_config_without_its_home_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from console.__main__ import main
+
+    monkeypatch.setenv("RETRIAGE_CONFIG", "~nobody-here/x")
+    assert main(["list"]) == 2
+    assert NO_HOME in capsys.readouterr().err
+
+
 # --- the config, and no config
 
 
