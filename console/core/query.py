@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -197,7 +197,7 @@ class Filter:
 
     @classmethod
     def parse(cls, text: str) -> Filter:
-        return cls(tuple(map(_term, raw_terms(text))))
+        return cls(tuple(map(_term, _bounded(raw_terms(text)))))
 
     def __str__(self) -> str:
         return " ".join(map(str, self.terms))
@@ -231,6 +231,8 @@ class Filter:
 
 # --- raw terms → terms ------------------------------------------------------------------------------
 
+MOST_VALUES = 500
+"""In one filter: what every database bears in one statement."""
 _MAX_ATTEMPTS = 2**31 - 1
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)?)?", re.ASCII)
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
@@ -244,6 +246,16 @@ def _allowed_ops(field: Field) -> tuple[Op, ...]:
     if field is Field.TEXT:
         return (Op.CONTAINS,)
     return (Op.EQUALS, Op.CONTAINS) if field in _TEXTUAL else (Op.EQUALS,)
+
+
+def _bounded(terms: Iterable[RawTerm]) -> Iterator[RawTerm]:
+    held = 0
+    for term in terms:
+        held += len(term.values)
+        if held > MOST_VALUES:
+            fix = "Ask in several parts, or for what they have in common with * or ~"
+            raise QueryFault(f"more than {MOST_VALUES} values are asked for", column=term.column, fix=fix)
+        yield term
 
 
 def _term(raw: RawTerm) -> Term:

@@ -40,7 +40,7 @@ class Where:
             if term.field in (Field.BACKEND, Field.CONDITION, Field.SIGNATURE):
                 continue
             predicate = self._any_of(term, roles, binds)
-            yield sa.not_(sa.func.coalesce(predicate, sa.false())) if term.negated else predicate
+            yield sa.not_(_holds(predicate)) if term.negated else predicate
 
     def hopeless(self, error: Expression, binds: Binds) -> Predicate:
         """Whether a pattern of the policy says that this error is not recoverable."""
@@ -60,49 +60,48 @@ class Where:
         return sa.func.strpos(folded, sa.cast(wanted, sa.Text)) > sa.literal_column("0")
 
     def _any_of(self, term: Term, roles: Roles, binds: Binds) -> Predicate:
-        return sa.or_(*(self._one(term, value, roles, binds) for value in term.values))
+        """A database bears only so deep a chain of ORs: what is simply equal is one IN, and each of the rest is one."""
+        values = dict.fromkeys(term.values)
+        listed = term.op is Op.EQUALS and term.field is not Field.RECOVERABLE
+        plain = [value for value in values if listed and not isinstance(value, Glob)]
+        found = [self._one(term, value, roles, binds) for value in values if not listed or isinstance(value, Glob)]
+        return sa.or_(*found, self._among(term.field, plain, roles, binds)) if plain else sa.or_(*found)
+
+    def _among(self, field: Field, values: Sequence[Any], roles: Roles, binds: Binds) -> Predicate:
+        if field is Field.KEY:
+            return self._has_id(roles, values, binds)
+        column = roles.attempts if field is Field.ATTEMPTS else _text_of(field, roles)
+        return column.in_([binds.value(value) for value in values])
 
     def _one(self, term: Term, value: Any, roles: Roles, binds: Binds) -> Predicate:
         match term.field:
-            case Field.TYPE:
-                return self._text(_or_empty(roles.type), term.op, value, binds)
-            case Field.STATUS:
-                return self._text(_or_empty(roles.status), term.op, value, binds)
-            case Field.ERROR:
-                return self._text(head_of(roles.error), term.op, value, binds)
+            case Field.TYPE | Field.STATUS | Field.ERROR:
+                return self._like(_text_of(term.field, roles), value, binds)
             case Field.KEY:
-                return self._key(roles, term.op, value, binds)
+                return self._key(roles, value, binds)
             case Field.ATTEMPTS:
-                return self._number(roles.attempts, term.op, value, binds)
+                return _compared(term.op, roles.attempts, binds.value(value))
             case Field.CREATED | Field.UPDATED | Field.NEXT:
                 return self._instant(term, value, roles, binds)
             case Field.RECOVERABLE:
                 return self._recoverable(roles.error, bool(value), binds)
             case _:
                 places = (head_of(roles.error), *roles.key, *roles.references)
-                return sa.or_(*(sa.func.coalesce(self.contains(p, value, binds), sa.false()) for p in places))
+                return _holds(sa.or_(*(self.contains(place, value, binds) for place in places)))
 
-    def _text(self, column: Expression, op: Op, value: Any, binds: Binds) -> Predicate:
-        if op is Op.CONTAINS:
-            return self.contains(column, value, binds)
-        if isinstance(value, Glob):
-            return self._glob(column, value, binds)
-        return column == binds.value(value)
+    def _like(self, column: Expression, value: Any, binds: Binds) -> Predicate:
+        return self._glob(column, value, binds) if isinstance(value, Glob) else self.contains(column, value, binds)
 
-    def _key(self, roles: Roles, op: Op, value: Any, binds: Binds) -> Predicate:
+    def _key(self, roles: Roles, value: Any, binds: Binds) -> Predicate:
         """A key is written percent-encoded and perhaps with its backend in front; the columns hold neither."""
-        if op is Op.EQUALS and isinstance(value, str):
-            ids = {value, value.removeprefix(f"{self._backend}/")}
-            return sa.or_(*(self._is_id(roles, wanted, binds) for wanted in sorted(ids)))
         known_as = sa.literal_column(f"'{self._backend}/'").concat(_joined(roles.key))
         wanted = Glob(tuple(map(unquoted, value.pieces))) if isinstance(value, Glob) else unquoted(value)
-        return sa.or_(*(self._text(c, op, wanted, binds) for c in (_joined(roles.key), known_as)))
+        return _holds(sa.or_(*(self._like(c, wanted, binds) for c in (_joined(roles.key), known_as))))
 
-    def _is_id(self, roles: Roles, wanted: str, binds: Binds) -> Predicate:
-        parts = wanted.split("/")
-        if len(parts) != len(roles.key):
-            return sa.false()
-        return is_key(roles, tuple(map(unquoted, parts)), binds, self._sqlite)
+    def _has_id(self, roles: Roles, written: Sequence[str], binds: Binds) -> Predicate:
+        ids = dict.fromkeys(id for one in written for id in (one, one.removeprefix(f"{self._backend}/")))
+        keys = [tuple(map(unquoted, id.split("/"))) for id in ids]
+        return has_key(roles, [parts for parts in keys if len(parts) == len(roles.key)], binds, self._sqlite)
 
     def _glob(self, column: Expression, wanted: Glob, binds: Binds) -> Predicate:
         if self._sqlite:
@@ -110,10 +109,6 @@ class Where:
             return column.op("GLOB", is_comparison=True, return_type=sa.Boolean())(binds.value(pattern))
         pattern = "%".join(piece.translate(_LITERAL_IN_LIKE) for piece in wanted.pieces)
         return sa.cast(column, sa.Text).like(binds.value(pattern), escape="\\")
-
-    def _number(self, column: Expression, op: Op, value: Any, binds: Binds) -> Predicate:
-        bound = binds.value(value)
-        return column == bound if op is Op.EQUALS else _compared(op, column, bound)
 
     def _instant(self, term: Term, value: Any, roles: Roles, binds: Binds) -> Predicate:
         column = {Field.CREATED: roles.created, Field.UPDATED: roles.updated, Field.NEXT: roles.next}[term.field]
@@ -132,10 +127,15 @@ class Where:
         return sa.and_(_compared(op, column, bound), found) if isinstance(self._time, Naive | Aware) else found
 
     def _recoverable(self, error: Expression, wanted: bool, binds: Binds) -> Predicate:
-        hopeless = sa.func.coalesce(self.hopeless(error, binds), sa.false())
+        hopeless = _holds(self.hopeless(error, binds))
         head = head_of(error)
         present = sa.and_(head.is_not(None), head != sa.literal_column("''"))
         return sa.and_(present, sa.not_(hopeless) if wanted else hopeless)
+
+
+def _holds(predicate: Predicate) -> Predicate:
+    """Whether it is true: neither false nor unknown."""
+    return sa.func.coalesce(predicate, sa.false())
 
 
 def _compared(op: Op, column: Expression, bound: Expression) -> Predicate:
@@ -158,14 +158,31 @@ def is_key(roles: Roles, parts: tuple[str, ...], binds: Binds, sqlite: bool) -> 
     if roles.native_key is not None:
         native = roles.native_key(parts)
         return sa.false() if native is None else sa.and_(*map(operator.eq, roles.key, map(binds.value, native)))
-    return sa.and_(*(_is_part(column, part, binds, sqlite) for column, part in zip(roles.key, parts, strict=True)))
+    return sa.and_(*(_is_part(column, [part], binds, sqlite) for column, part in zip(roles.key, parts, strict=True)))
 
 
-def _is_part(column: Expression, part: str, binds: Binds, sqlite: bool) -> Predicate:
-    same = column == binds.value(part)
+def has_key(roles: Roles, keys: Sequence[tuple[str, ...]], binds: Binds, sqlite: bool) -> Predicate:
+    """Whether a row has one of these keys: one IN where a key is one column."""
+    if not keys or len(roles.key) > 1:
+        return sa.or_(sa.false(), *(is_key(roles, parts, binds, sqlite) for parts in keys))
+    (column,) = roles.key
+    if roles.native_key is None:
+        return _is_part(column, [part for (part,) in keys], binds, sqlite)
+    natives = [native for native in map(roles.native_key, keys) if native is not None]
+    return column.in_([binds.value(value) for (value,) in natives]) if natives else sa.false()
+
+
+def _is_part(column: Expression, parts: Sequence[str], binds: Binds, sqlite: bool) -> Predicate:
     if not sqlite:
-        return same
-    return sa.or_(same, column == binds.value(as_bytes(part)), *([] if part else [column.is_(None)]))
+        return column.in_([binds.value(part) for part in parts])
+    same = column.in_([binds.value(one) for part in parts for one in (part, as_bytes(part))])
+    return same if all(parts) else sa.or_(same, column.is_(None))
+
+
+def _text_of(field: Field, roles: Roles) -> Expression:
+    if field is Field.ERROR:
+        return head_of(roles.error)
+    return _or_empty(roles.type if field is Field.TYPE else roles.status)
 
 
 def plain_keys(roles: Sequence[Roles], keys: Sequence[tuple[str, ...]], sqlite: bool) -> dict[str, Any] | None:

@@ -111,6 +111,16 @@ def test_many_rows_stream_in_every_format(place: Place) -> None:
     assert len(place.run("list", "--limit", "0", "--format", "table").out.splitlines()) == 1_301
 
 
+def test_a_long_filter_is_answered_or_refused_never_blamed_on_the_backend(place: Place) -> None:
+    place.queue("big", *(failed(f"p{n}") for n in range(600)))
+    keys = [f"p{n}" for n in range(600)]
+    assert len(place.run("list", "--limit", "0", "--where", f"key:{','.join(keys[:500])}").out.splitlines()) == 500
+    for where in (f"key:{','.join(keys)}", " ".join(f"-error~{key}" for key in keys)):
+        refused = place.run("list", f"--where={where}")
+        assert refused.code == 2
+        assert "more than 500 values are asked for" in refused.err
+
+
 @pytest.mark.parametrize(("arguments", "said"), [
     (("list", "--where", "condtion:failed"), "retriage: column 1: The filter cannot be understood: there is no field condtion. Did you mean condition:?; to search for it as text, put it in quotes"),
     (("list", "--where", "updated<soon"), "retriage: column 9: The filter cannot be understood: soon is no time. A duration fits (15m, 2h, 1d12h), or a date or time in UTC (2026-11-01, 2026-11-01T12:00Z)"),

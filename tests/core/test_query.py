@@ -184,6 +184,13 @@ def test_a_mistake_is_one_line_with_its_column(text: str, column: int, says: str
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["type:a key:" + ",".join(map(str, range(500))), "type:a " + "-error~x " * 500])
+def test_more_than_a_database_bears_is_refused(text: str) -> None:
+    with pytest.raises(QueryFault, match="more than 500 values"):
+        Filter.parse(text)
+    assert Filter.parse(text.removeprefix("type:a "))
+
+
 def test_a_long_mistake_is_cut() -> None:
     with pytest.raises(QueryFault) as caught:
         Filter.parse("condition:" + "x" * 10_000)

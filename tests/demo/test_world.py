@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from console.__main__ import main
+from console.core.query import MOST_VALUES
 from console.demo.part import sizes
 from console.demo.world import AGES_AFTER, PARTS, Wanted, open_world
 from tests.cli.place import Done
@@ -96,6 +97,12 @@ def test_every_reading_command_works_on_it(world: str, capsys: pytest.CaptureFix
     for row in listed:
         if "odd" in str(row["id"]):
             assert run(capsys, "--config", world, "show", str(row["key"]), "--format", "table").code == 0
+
+
+def test_every_backend_bears_the_widest_filter(world: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for field, value in (("", "word"), ("key:", "a/b/c/")):
+        where = field + ",".join(f"{value}{n}" for n in range(MOST_VALUES))
+        assert run(capsys, "--config", world, "list", f"--where={where}").code == 0
 
 
 def test_every_plugin_is_in_it(world: str, capsys: pytest.CaptureFixture[str]) -> None:
