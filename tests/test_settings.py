@@ -161,6 +161,13 @@ BAD = [
     ("console:\n  runbooks:\n    x: javascript:alert(1)\n",
      "c.yaml:3: console.runbooks.x: expected a web address that starts with https://"),
     ("console:\n  views: [a]\n", "c.yaml:2: console.views: expected a section of key: value lines, got a list"),
+    ("console:\n  views:\n    x: 'foo:bar'\n",
+     "c.yaml:3: console.views.x: column 1: The filter cannot be understood: there is no field foo. Fields are backend, "
+     "condition, type, status, key, error, signature, attempts, created, updated, next, recoverable, text; "
+     "to search for it as text, put it in quotes"),
+    ("console:\n  views:\n    '': 'type:{x}'\n", "c.yaml:3: console.views.: needs a name"),
+    ("console:\n  views: {x: 'attempts:{x}'}\n", "c.yaml:2: console.views.x: column 10: The filter cannot be understood: "
+     "{x} is no number of attempts. A whole number fits, as 3"),
     ("console:\n  operator: ${UNSET}\n",
      "c.yaml:2: console.operator: ${UNSET} is not set or empty; set it, or write ${UNSET:-default}"),
     ("console:\n  refresh: ${EMPTY}\n",

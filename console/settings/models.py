@@ -23,7 +23,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from console.core.faults import QueryFault
 from console.core.policy import Backoff, Exponential, FixedDelays, PolicyOverride
+from console.core.query import Filter
 from console.core.text import parse_duration
 from console.places import state_folder
 from console.settings.section import Section
@@ -84,6 +86,21 @@ def _not_blank(value: str) -> str:
     return value
 
 
+def _named(value: str) -> str:
+    if not value.strip():
+        raise PydanticCustomError("unnamed", "needs a name")
+    return value
+
+
+def _query(value: str) -> str:
+    """Its mistake may quote it: what a view asks for is no secret, the console shows it."""
+    try:
+        Filter.parse(value)
+    except QueryFault as fault:
+        raise PydanticCustomError("query", "{said}", {"said": str(fault)}) from None
+    return value
+
+
 def _freeze(value: dict[str, str]) -> Mapping[str, str]:
     return MappingProxyType(value)
 
@@ -98,6 +115,8 @@ Anchor = Annotated[
 ]
 Pattern = Annotated[str, AfterValidator(_not_blank)]
 WebAddress = Annotated[str, AfterValidator(_web_address)]
+Name = Annotated[str, AfterValidator(_named)]
+Query = Annotated[str, AfterValidator(_query)]
 _Frozen = (AfterValidator(_freeze), PlainSerializer(dict, return_type=dict[str, str]))
 Texts = Annotated[Mapping[str, str], *_Frozen]
 
@@ -125,7 +144,7 @@ class ConsoleSettings(_Part):
     chunk_target: Positive = timedelta(milliseconds=50)
     deadline: Positive = timedelta(seconds=5)
     theme: str | None = None
-    views: Texts = Field(default_factory=_nothing)
+    views: Annotated[Mapping[Name, Query], *_Frozen] = Field(default_factory=_nothing)
     runbooks: Annotated[Mapping[str, WebAddress], *_Frozen] = Field(default_factory=_nothing)
     keymap: Texts = Field(default_factory=_nothing)
 
