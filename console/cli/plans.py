@@ -13,13 +13,14 @@ from console.cli.render import Column, Shape, chosen_format, json_text, note, pr
 from console.cli.round import Round
 from console.core.backend import Action, Budget, Flag, Order
 from console.core.desk import Desk
-from console.core.faults import UsageFault
+from console.core.faults import QueryFault, UsageFault
 from console.core.item import ItemKey
 from console.core.operations import Operations
 from console.core.override import Override, OverrideState
 from console.core.packing import FIRST_BLOCKED, PlanRow
 from console.core.plan import Confirmation, Marked, Matching, Plan, Selection
 from console.core.query import Filter, Sort
+from console.core.query_parser import quoted
 from console.core.release import parse_release
 from console.core.text import instant
 
@@ -81,16 +82,23 @@ def _proposed(args: Namespace, desk: Desk) -> Plan:
 
 def _selection(args: Namespace, desk: Desk) -> Selection:
     if args.key:
-        if args.where or args.group or args.all or args.limit or args.backend:
+        if args.where or args.group is not None or args.all or args.limit or args.backend:
             raise UsageFault("--key names the items, so nothing else can select", fix="Leave the rest out.")
         return Marked(tuple(ItemKey.parse(key) for key in args.key))
     filter = Filter.parse(args.where)
-    if args.group:
-        filter = filter.and_(Filter.parse(f"signature:{args.group}"))
+    if args.group is not None:
+        filter = filter.and_(_cause(args.group))
     if args.backend:
         filter = filter.and_(Filter.parse(f"backend:{','.join(args.backend)}"))
     Round(desk, args.backend, filter)
     return Matching(filter, Sort.parse(args.sort), args.limit or None, args.all)
+
+
+def _cause(signature: str) -> Filter:
+    try:
+        return Filter.parse(f"signature:{quoted(signature)}")
+    except QueryFault as fault:
+        raise UsageFault(f"--group: {fault.detail}", fix=f"{fault.fix}.") from None
 
 
 # --- what is shown ----------------------------------------------------------------------------------

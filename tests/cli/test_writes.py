@@ -108,6 +108,16 @@ def test_key_and_filter_do_not_mix(place: Place, queue: Path) -> None:
     assert place.run("plan", "--where", "condition:terminal", "--release", "soon").code == USAGE
 
 
+def test_a_group_is_one_signature_and_nothing_else(place: Place, queue: Path) -> None:
+    signature = json.loads(place.run("groups", "--where", "error~ERR_Y").out)["signature"]
+    assert planned(place.run("plan", "--group", signature))["changes"] == 1
+    for wrong in ("", f"{signature} condition:*", f"{signature},7f3a", "*", "7f3"):
+        done = place.run("plan", "--where", "condition:terminal", "--group", wrong)
+        assert (done.code, done.out) == (USAGE, ""), wrong
+        assert "is no signature. 4 to 12 hex digits fit, as 7f3a.\n" in done.err
+    assert place.run("plan", "--key", "q/a", "--group", "").code == USAGE
+
+
 def test_undo_restores_the_rows(place: Place, queue: Path) -> None:
     before = rows(queue, "*")
     assert place.run("requeue", "--where", "condition:terminal", "--reason", "why", "--confirm", "3").code == 0
