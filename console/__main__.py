@@ -43,8 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(arguments)
         sys.stdout and sys.stdout.flush()
         return code
-    except SystemExit as left:  # argparse, after --help and --version
-        return left.code if isinstance(left.code, int) else 0
     except KeyboardInterrupt:
         return _end("retriage: interrupted")
     except BrokenPipeError:
@@ -89,7 +87,10 @@ def _crash(error: Exception, arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    args = parse(arguments, __version__)
+    try:
+        args = parse(arguments, __version__)
+    except SystemExit as left:  # argparse, after --help and --version
+        return left.code if isinstance(left.code, int) else 0
     from console.guard import require_own_packages
 
     require_own_packages()
@@ -135,12 +136,13 @@ class House:
         return desk
 
     def _settings(self, named: str | None) -> Settings:
+        from console.places import config_folder
         from console.settings import find_config, load
 
         path = find_config(expanded(named) if named is not None else None)
         if path is None:
             raise ConfigFault(
-                "there is none", fix="Write ~/.config/retriage/config.yaml, name one with --config, "
+                "there is none", fix=f"Write {config_folder() / 'config.yaml'}, name one with --config, "
                 "or look around in a sandbox: `retriage demo`."
             )
         settings = load(path)

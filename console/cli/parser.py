@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -42,6 +43,11 @@ class Parser(argparse.ArgumentParser):
         if found := _INVALID_COMMAND.match(message):
             raise UsageFault(f"there is no command '{found[1]}'", fix=_meant(found[1], self._commands()))
         raise UsageFault(message, fix=f"See `{self.prog} --help`.")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Unlike argparse, which passes over a help that cannot be written."""
+        if message and (stream := file or sys.stderr):
+            stream.write(message)
 
     def _commands(self) -> list[str]:
         choices = (action.choices for action in self._actions if isinstance(action.choices, dict))

@@ -19,7 +19,7 @@ from console.cli.round import exit_code
 from console.core.backend import Action, Backend, Budget, Flag, Order, Requeues
 from console.core.desk import Desk
 from console.core.faults import UsageFault
-from console.core.item import Detail, Item, ItemKey
+from console.core.item import Condition, Detail, Item, ItemKey
 from console.core.listing import Listing
 from console.core.plan import Matching, Selection
 from console.core.query import Filter, Sort
@@ -43,7 +43,8 @@ def inspect(args: Namespace, doors: Doors) -> int:
     filter = wanted.filter("condition:*")
     code = _print_list(args, desk, backend, filter)
     counts = backend.counts(filter, backend.now(), None)
-    words = ", ".join(f"{count} {condition}" for condition, count in counts.items() if count.value)
+    found = ((condition, counts.get(condition)) for condition in Condition)
+    words = ", ".join(f"{count} {condition}" for condition, count in found if count and count.value)
     note(f"{sum(count.value for count in counts.values())} partitions: {words or 'none'}")
     return code
 

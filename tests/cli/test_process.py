@@ -99,9 +99,10 @@ def test_a_reader_that_goes_away_is_no_drama(place: Place) -> None:
 def test_a_full_disk_is_told(place: Place) -> None:
     place.queue("one", failed("a"))
     command = [sys.executable, "-m", "console", "--config", str(place.write_config()), "list"]
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment(place.folder))
-    assert (done.returncode, done.stderr) == (1, "retriage: the output cannot be written: No space left on device\n")
+    for asked in (command, [*command, "--help"], [*command[:3], "--version"]):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, env=environment(place.folder))
+        assert (done.returncode, done.stderr) == (1, "retriage: the output cannot be written: No space left on device\n")
 
 
 def test_ctrl_c_is_one_line(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
