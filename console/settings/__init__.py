@@ -40,13 +40,13 @@ _WEB = ("http://", "https://")
 
 def load(path: Path) -> Settings:
     """The configuration in that file; raises ConfigFault with everything that is wrong with it."""
-    source = read_config(path)
+    source = read_config(path, "`retriage demo` works without one.")
     return _read(source.content, path, str(path), others_read=source.others_read)
 
 
 def read_tree(path: Path) -> Tree:
     """A file beside the config, by the same rules: who may write it, what YAML it may hold."""
-    source = read_config(path)
+    source = read_config(path, "A relative path begins at the config's folder.")
     tree = parse(_decode(source.content, str(path)), str(path), _Values(None).check)
     if tree.mistakes:
         raise UnusableConfig(str(path), tree.mistakes)

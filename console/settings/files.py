@@ -23,13 +23,13 @@ class Source:
     others_read: bool
 
 
-def read_config(path: Path) -> Source:
-    """The file's bytes, refused when others could have written them."""
+def read_config(path: Path, if_missing: str) -> Source:
+    """The file's bytes, refused when others could have written them; `if_missing` is what to do without it."""
     try:
         # Not blocking, so that a pipe in place of a file is refused below instead of waited for.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise _fault(path, "there is no such file", "`retriage demo` works without one.") from None
+        raise _fault(path, "there is no such file", if_missing) from None
     except (OSError, ValueError) as error:
         raise _fault(path, f"it cannot be opened: {getattr(error, 'strerror', None) or error}") from None
     try:

@@ -246,6 +246,21 @@ def test_no_config_offers_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
         assert "`retriage demo`" in capsys.readouterr().err
 
 
+def test_the_advice_names_the_place_that_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from console.__main__ import main
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    assert main(["list"]) == 2
+    assert f"Write {tmp_path}/xdg/retriage/config.yaml, name one with --config" in capsys.readouterr().err
+
+
+def test_a_missing_mapping_is_not_told_as_a_missing_config(place: Place) -> None:
+    place.sections["made"] = '  made: {plugin: sql_table, url: "sqlite:////x.db", mapping: nowhere.yaml}\n'
+    assert place.run("list").err.endswith("there is no such file. A relative path begins at the config's folder.\n")
+
+
 def test_a_bad_config_names_line_and_key(place: Place) -> None:
     place.console = "  refesh: 5s\n  confirm_from: 0\n"
     place.queue("one")
