@@ -126,7 +126,7 @@ def _writes(add: Adder) -> None:
                "plan --key jobs/42 --key jobs/43\nplan --group 7f3a --limit 100 --release 'canary 20'", _WHERE)
     _order(plan)
     plan.add_argument("--items", action="store_true", help="list every item too (table format)")
-    add_format(plan)
+    add_format(plan, ("table", "json", "jsonl"))
     apply = add("apply", "carry out a stored plan, exactly as previewed", "plans.apply",
                 "apply p1f0c --reason 'provider is back' --ticket OPS-12\n"
                 "apply p1f0c --reason 'provider is back' --confirm 120", CONFIRMING)
@@ -206,7 +206,7 @@ def _backends(add: Adder) -> None:
     mapping.add_argument("place", metavar="URL|BACKEND", help="a database, or a configured backend whose url is taken")
     mapping.add_argument("--table", metavar="NAME", help="the table to map; default: what looks most like a queue")
     mapping.add_argument("--output", metavar="FILE", help="a new file for the YAML; default: stdout")
-    add_format(mapping)
+    add_format(mapping, of="of the first items, which are listed beside --output; ")
     run = add("run", "a backend's own engine with the handler named in config", "backends.run_engine",
               "run jobs", "SIGTERM, SIGINT and SIGHUP end it after the current task.")
     run.add_argument("backend", metavar="BACKEND", help="a configured backend whose plugin has an engine")
@@ -257,8 +257,8 @@ def _backend(parser: Parser) -> None:
     parser.add_argument("--backend", metavar="NAME", action="append", help="only this backend; may be repeated")
 
 
-def add_format(parser: Parser) -> None:
-    parser.add_argument("--format", choices=FORMATS, help="default: table to a terminal, otherwise jsonl")
+def add_format(parser: Parser, formats: tuple[str, ...] = FORMATS, *, of: str = "") -> None:
+    parser.add_argument("--format", choices=formats, help=f"{of}default: table to a terminal, otherwise jsonl")
 
 
 def add_limit(parser: Parser) -> None:

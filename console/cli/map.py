@@ -9,12 +9,15 @@ from console.cli.files import new_file
 from console.cli.items import FIELDS, columns, record
 from console.cli.render import Shape, chosen_format, note, print_block, print_rows, stdout
 from console.core.backend import PageRequest
+from console.core.faults import UsageFault
 from console.core.query import Filter
 
 FIRST = 10
 
 
 def propose(args: Namespace, doors: Doors) -> int:
+    if args.format and not args.output:
+        raise UsageFault("the proposal is YAML; --format is of the items", fix="Add --output FILE, or leave it out.")
     sketch = doors.sketch(args.place, args.table)
     try:
         for line in sketch.told:

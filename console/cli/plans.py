@@ -106,20 +106,32 @@ def _cause(signature: str) -> Filter:
 
 def _print_plan(desk: Desk, proposed: Plan, args: Namespace) -> None:
     if chosen_format(args.format) != "table":
-        stored = {} if desk.read_only else {"hash": proposed.hash}
-        record = {**proposed.body(), "changes": proposed.changes, "selected": proposed.selected, **stored}
-        stdout().write(json_text({**record, "id": None if desk.read_only else proposed.id}) + "\n")
+        stdout().write(json_text(_plan_record(desk, proposed)) + "\n")
         return
     for line in preview(desk, proposed):
         print_text(line)
-    if args.items and not desk.read_only:
+    if desk.read_only:
+        if args.items:
+            note("--items lists what is stored, and read-only nothing is; `retriage list` shows what fits now.")
+        return
+    if proposed.changes:
+        print_text(f"apply it:  retriage apply {proposed.id} --reason '…' --confirm {proposed.changes}")
+    if args.items:
         print_rows(_rows(operations_of(desk), proposed), _ROWS, "table")
+
+
+def _plan_record(desk: Desk, plan: Plan) -> dict[str, Any]:
+    counted = {"changes": plan.changes, "selected": plan.selected}
+    times = {"created_at": plan.created_at, "expires_at": plan.expires_at}
+    stored = {"id": None} if desk.read_only else {"hash": plan.hash}
+    return {**plan.body(), **times, **counted, **stored}
 
 
 def preview(desk: Desk, plan: Plan) -> Iterator[str]:
     """What will change and what will not, in totals."""
     budget = f", budget {plan.order.budget}" if plan.order.action is Action.REQUEUE else ""
-    yield f"{plan.order.action.value} {plan.selection}{budget}, release {plan.release}"
+    what = plan.selection if plan.undo_of else f"{plan.order.action.value} {plan.selection}"
+    yield f"{what}{budget}, release {plan.release}"
     shares = " · ".join(f"{share.backend} {share.changes}" for share in plan.shares if share.changes)
     yield f"  would change  {plan.changes} of {plan.selected}{f'  ({shares})' if shares else ''}"
     for words, counted in (("condition", plan.by_condition), ("cause", plan.by_signature)):
@@ -135,8 +147,6 @@ def preview(desk: Desk, plan: Plan) -> Iterator[str]:
         return
     yield f"plan {plan.id}  good until {instant(plan.expires_at.replace(microsecond=0))}"
     yield f"sha256 {plan.hash}"
-    if plan.changes:
-        yield f"apply it:  retriage apply {plan.id} --reason '…' --confirm {plan.changes}"
 
 
 def _pacing(desk: Desk, plan: Plan) -> Iterator[str]:

@@ -227,6 +227,8 @@ def test_what_map_refuses(place: Place, at: Callable[[HomeMade], tuple[str, Run]
         ([url, "--table", "job"], "retriage: This call cannot be understood: there is no table 'job'. Did you mean jobs?"),
         ([url, "--output", str(place.config)], f"retriage: This call cannot be understood: {place.config} is already there."
          " Name a new file; nothing is overwritten."),
+        ([url, "--format", "csv"], "retriage: This call cannot be understood: the proposal is YAML; --format is of the items."
+         " Add --output FILE, or leave it out."),
         (["mysql://db/app"], "retriage: The configuration is not usable: there is no way to read mysql. Write sqlite:///PATH or"
          " postgresql://USER@HOST/DB."),
         (["sqlite:////nowhere/x.db"], "retriage: /nowhere/x.db: The backend cannot be reached: there is no such file. Check the"

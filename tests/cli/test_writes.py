@@ -42,7 +42,12 @@ def test_a_plan_is_shown_and_writes_nothing(place: Place, queue: Path) -> None:
     assert (plan["changes"], plan["selected"], plan["budget"]) == (3, 3, "fresh")
     assert plan["by_condition"] == {"terminal": 3}
     assert len(plan["hash"]) == 64
+    assert [plan[name][-1] for name in ("created_at", "expires_at")] == ["Z", "Z"]
     assert rows(queue, "*") == before
+    shown = place.run("plan", "--where", "condition:terminal", "--items", "--format", "table").out
+    assert shown.count("will change") == 3
+    assert "--confirm 3" in shown
+    assert place.run("plan", "--where", "condition:terminal", "--format", "csv").code == USAGE
 
 
 def test_apply_changes_exactly_the_plan(place: Place, queue: Path) -> None:
@@ -122,7 +127,9 @@ def test_undo_restores_the_rows(place: Place, queue: Path) -> None:
     before = rows(queue, "*")
     assert place.run("requeue", "--where", "condition:terminal", "--reason", "why", "--confirm", "3").code == 0
     op = json.loads(place.run("overrides", "list").out)["op_id"]
-    assert place.run("overrides", "undo", op, "--reason", "wrong", "--confirm", "3").code == 0
+    undone = place.run("overrides", "undo", op, "--reason", "wrong", "--confirm", "3")
+    assert (undone.code, undone.err.splitlines()[0]) == (0, f"undo of {op}, release now")
+    assert "apply it" not in undone.err
     assert rows(queue, "*") == before
 
 
@@ -142,6 +149,8 @@ def test_read_only_refuses_every_write_and_stores_nothing(place: Place, queue: P
         assert "this console is read-only" in done.err
     plan = planned(place.run("--read-only", "plan", "--key", "q/a"))
     assert plan["id"] is None
+    listed = place.run("--read-only", "plan", "--key", "q/a", "--items", "--format", "table")
+    assert (listed.code, listed.err.startswith("--items lists what is stored")) == (0, True)
     assert plan["changes"] == 1
     assert queue.read_bytes() == before
     assert not list(place.folder.rglob("trail.db*"))
