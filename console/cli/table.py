@@ -30,16 +30,26 @@ def print_table(rows: Iterable[T], columns: Sequence[Column[T]], stream: TextIO)
     first = list(islice(source, _AT_ONCE))
     if not first:
         return
-    cells = [[_cell(column, row) for column in columns] for row in first]
-    widths = [
-        max(cell_len(column.title), *(row[n].cell_len for row in cells)) for n, column in enumerate(columns)
-    ]
-    layout = fit(columns, widths, width)
+    cells = _cells(first, columns)
+    layout = fit(columns, _natural(columns, cells), width)
     shown = [columns[n] for n, _ in layout]
     console.print(_table(shown, [w for _, w in layout], ([row[n] for n, _ in layout] for row in cells), True))
     for batch in _batches(source):
         lines = ([_cell(column, row) for column in shown] for row in batch)
         console.print(_table(shown, [w for _, w in layout], lines, False))
+
+
+def breadth(rows: Iterable[T], columns: Sequence[Column[T]]) -> int:
+    """How wide a table with all these columns is at least."""
+    return _needed(range(len(columns)), columns, _natural(columns, _cells(rows, columns)))
+
+
+def _cells(rows: Iterable[T], columns: Sequence[Column[T]]) -> list[list[Text]]:
+    return [[_cell(column, row) for column in columns] for row in rows]
+
+
+def _natural(columns: Sequence[Column[T]], cells: Sequence[list[Text]]) -> list[int]:
+    return [max(cell_len(column.title), *(row[n].cell_len for row in cells)) for n, column in enumerate(columns)]
 
 
 def _batches(source: Iterator[T]) -> Iterator[list[T]]:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from console.cli.doors import Doors
-from console.cli.render import Column, Shape, chosen_format, note, print_rows
+from console.cli.render import Column, Shape, chosen_format, note, print_rows, terminal_width
 from console.cli.round import Round
 from console.core.backend import Histogram
 from console.core.faults import UsageFault
@@ -19,7 +19,7 @@ from console.core.text import duration, parse_duration
 
 FIELDS = ("backend", "from", "to", "count")
 _MOST_BUCKETS = 1_000
-_BAR = 30
+_BAR, _LEAST_BAR = 30, 8
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -89,28 +89,47 @@ def _print_chart(slots: list[Slot], names: list[str]) -> None:
         if names:
             note("No retry is coming.")
         return
+    columns, folded = _fitting(slots, names)
+    print_rows(slots, Shape((), lambda _: {}, columns), "table")
+    if folded:
+        note(f"{len(folded)} more: {', '.join(folded)}; --backend shows one alone.")
+
+
+def _fitting(slots: list[Slot], names: list[str]) -> tuple[list[Column[Slot]], list[str]]:
+    """A column for each backend and a bar as long as there is room for; else the busiest, and one for those folded
+    together, so that a line still adds up to its total."""
+    from console.cli.table import breadth
+
+    busiest = sorted(names, key=lambda name: -sum(slot.counts[name] for slot in slots))
+    columns, folded = _columns(names, []), list[str]()
+    while breadth(slots, columns) > terminal_width() and len(folded) < len(names):
+        folded.append(busiest.pop())
+        columns = _columns([name for name in names if name in busiest], folded)
     # What is overdue or later is often far more than any step: it must not flatten the picture.
     most = max((slot.total for slot in slots[1:-1]), default=0)
-    print_rows(slots, Shape((), lambda _: {}, _columns(names, most)), "table")
+    length = min(_BAR, terminal_width() - breadth(slots, [*columns, Column("", lambda _: "")]))
+    if length >= _LEAST_BAR:
+        columns.append(Column("", lambda slot: _bar(slot, most, length)))
+    return columns, folded
 
 
-def _columns(names: list[str], most: int) -> list[Column[Slot]]:
-    def count_of(name: str) -> Column[Slot]:
-        return Column(name, lambda slot: str(slot.counts[name] or "·"), dropped=2, right=True)
+def _columns(names: list[str], folded: list[str]) -> list[Column[Slot]]:
+    def count_of(title: str, counted: list[str]) -> Column[Slot]:
+        return Column(title, lambda slot: str(sum(slot.counts[name] for name in counted) or "·"), right=True)
 
     return [
         Column("due", lambda slot: slot.label),
         Column("at (UTC)", lambda slot: f"{slot.start:%H:%M:%S}" if slot.start else "", dropped=1),
-        *map(count_of, names),
+        *(count_of(name, [name]) for name in names),
+        *([count_of(f"{len(folded)} more", folded)] if folded else []),
         Column("total", lambda slot: str(slot.total), right=True),
-        Column("", lambda slot: _bar(slot, most)),
     ]
 
 
-def _bar(slot: Slot, most: int) -> str:
+def _bar(slot: Slot, most: int, length: int) -> str:
     if slot.start is None or slot.end is None or not most:
         return ""
-    eighths = round(slot.total / most * _BAR * 8)
+    eighths = round(slot.total / most * length * 8)
     if slot.total and not eighths:
         eighths = 1
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()

@@ -81,6 +81,33 @@ def test_upcoming_as_a_chart(place: Place) -> None:
     assert "█" not in lines[3]
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
+def test_a_narrow_chart_leaves_nobody_out(place: Place, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    names = [f"a-queue-named-{word}" for word in ("one", "two", "three", "four", "five", "six")]
+    for number, name in enumerate(names):
+        place.queue(name, *(retrying(f"{n}", 400) for n in range(number + 1)))
+    monkeypatch.setenv("COLUMNS", str(width))
+    done = place.run("upcoming", "--until", "30m", "--buckets", "3", "--format", "table")
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) <= width
+    shown = [name for name in names if name in lines[0]]
+    assert shown == names[len(names) - len(shown):], "the busiest stay"
+    *counts, total = [int(word) for word in lines[2].split() if word.isdigit()]
+    assert (sum(counts), total) == (21, 21)
+    folded = names[:len(names) - len(shown)]
+    assert f"  {len(folded)} more" in lines[0]
+    assert done.err == f"{len(folded)} more: {', '.join(folded)}; --backend shows one alone.\n"
+
+
+def test_the_bar_gives_way_first(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.queue("a-queue-with-a-name", retrying("b", 400))
+    for width, bar in ((200, 30), (68, 21), (54, 0)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        done = place.run("upcoming", "--until", "30m", "--buckets", "3", "--format", "table")
+        assert (done.out.count("█"), done.err) == (bar, "")
+        assert "a-queue-with-a-name" in done.out
+
+
 def test_no_retry_is_said(place: Place) -> None:
     place.queue("one", failed("a"))
     done = place.run("upcoming", "--format", "table")
