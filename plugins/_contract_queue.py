@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 from console.core.backend import Budget, Flag, Order
+from console.core.handlers import message_of
 from console.core.item import Condition, Item, ItemKey, Verdict
 from console.core.policy import Exponential, Facts, Phase, RetryPolicy, judge, limit_of
 from console.core.ports import Clock, Stop
 from console.sql.values import text, whole_number
-from plugins._handlers import message_of
 
 PHASES = {
     "PENDING": Phase.READY,

@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from console.core import handlers
 from console.core.backend import Outcome, OutcomeKind
 from console.core.policy import RetryPolicy
 from console.core.ports import Clock
@@ -21,7 +22,6 @@ from console.core.query import Sort, SortField
 from console.sql.times import IsoText
 from console.sql.values import text, whole_number
 from plugins import _contract_queue as contract
-from plugins import _handlers
 from plugins._contract_queue import Claimed
 from plugins.file_queue.folder import RESULT, Folder, State, Unusable, file_name, new_name, new_token
 from plugins.file_queue.index import Index
@@ -141,7 +141,7 @@ class FileTaskQueue:
     # -- deciding --------------------------------------------------------------------------------
 
     def complete(self, task: Claimed, result: object = None) -> bool:
-        return self._decide(task, None, _handlers.as_json(result))
+        return self._decide(task, None, handlers.as_json(result))
 
     def fail(self, task: Claimed, error: str) -> bool:
         """The predicate is on the counter after the claim: with max_retries 3 the third failure is final."""

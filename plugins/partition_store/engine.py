@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from console.core.faults import BackendBusy, Unreachable
+from console.core.handlers import as_text, message_of
 from console.core.ports import Clock, Stop
 from console.core.text import neutralise
 from console.sql.database import Row, RowRefused, TransactionRefused
 from console.sql.sqlite import SqliteDatabase
 from console.sql.values import text
-from plugins._handlers import as_text, message_of
 from plugins.partition_store.rows import stored
 from plugins.partition_store.schema import CONTROL, KEY, TABLE, given_control
 from plugins.partition_store.sink import METADATA, PAYLOAD, Partition, RawSink, parse_metadata, run_ids

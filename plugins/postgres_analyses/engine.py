@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from console.core.faults import Fault
+from console.core.handlers import message_of
 from console.core.policy import RetryPolicy, later
 from console.core.ports import Clock, Stop
 from console.core.text import ascii_lower
@@ -24,7 +25,6 @@ from console.sql.statement import Binds, Prepared
 from console.sql.times import IsoText, Naive
 from console.sql.values import text
 from console.sql.where import Where
-from plugins._handlers import message_of
 from plugins.postgres_analyses.requeue import CYCLE, PER_CYCLE
 from plugins.postgres_analyses.schema import Place, delays
 

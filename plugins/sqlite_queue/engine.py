@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from console.core.faults import BackendBusy
+from console.core.handlers import as_json, as_text
 from console.core.policy import RetryPolicy
 from console.core.ports import Clock
 from console.sql.database import Row, Writer
@@ -22,7 +23,6 @@ from console.sql.times import IsoText
 from console.sql.values import whole_number
 from plugins import _contract_queue as contract
 from plugins._contract_queue import Claimed
-from plugins._handlers import as_json, as_text
 
 T = TypeVar("T")
 

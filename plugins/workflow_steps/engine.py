@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from console.core.faults import Fault
+from console.core.handlers import as_json, message_of
 from console.core.ports import Clock, Stop
 from console.core.query import NATURAL, Filter
 from console.sql.database import RowRefused, Writer
 from console.sql.values import plain, text, whole_number
-from plugins._handlers import as_json, message_of
 from plugins.workflow_steps.requeue import LOOKED_AT, Planned
 from plugins.workflow_steps.rows import held
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from plugins._handlers import as_json, as_text, message_of
+from console.core.handlers import as_json, as_text, message_of
 
 
 class Silent(Exception):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from console.sql.statement import is_unicode
-
 
 def as_text(said: str) -> str:
     """Text that every column takes: what is not Unicode, and NUL, are written as escapes."""
@@ -19,7 +17,7 @@ def as_json(result: object) -> str:
         said = json.dumps(result, default=str, allow_nan=False, ensure_ascii=False)
     except Exception:  # noqa: BLE001  it may be an object with a str() of its own
         said = ""
-    if said and "\\u0000" not in said and is_unicode(said):
+    if said and "\\u0000" not in said and as_text(said) == said:
         return said
     return json.dumps(_shown(repr, result))
 
