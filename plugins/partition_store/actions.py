@@ -128,7 +128,12 @@ class Rails:
     # -- images ----------------------------------------------------------------------------------
 
     def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
-        status, attempts, updated, run, terminal, paused, next_run, request = change.before
+        if order.action is Action.UNDO:
+            return change.after
+        return self._assigned(change, order, at, due)
+
+    def _assigned(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
+        status, attempts, updated, run, terminal, paused, next_run, request, *_ = change.before
         when = stored(at)
         match order.action:
             case Action.REQUEUE:
@@ -146,10 +151,8 @@ class Rails:
                 return (status, attempts, updated, run, terminal, "paused", next_run, request)
             case Action.UNPAUSE:
                 return (status, attempts, updated, run, terminal, None, next_run, request)
-            case Action.BACKFILL:
+            case _:
                 return ("pending", 0, when, None, terminal, paused, self._later(change, order, at, due), "backfill")
-            case Action.UNDO:
-                return change.after
 
     def _later(self, change: Change, order: Order, at: datetime, due: datetime) -> str | None:
         """When our validator may take it; nothing where that is at once."""

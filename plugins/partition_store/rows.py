@@ -44,8 +44,11 @@ IMAGE = (
     "next_run_at",
     "request",
 )
-"""Of the row: what guards a write. Of the control table: what the actions assign."""
+"""Of the row: what guards a write. Of the control table: what the actions assign. After these comes a note of who
+set the marks, when and why: nothing is compared with it, an undo writes it back."""
 STATE_PART = 4
+SIGNED = ("terminal", "paused", "request")
+SIGNS = tuple(f"{mark}_{what}" for mark in SIGNED for what in ("by", "at", "why"))
 
 
 def stored(value: Any) -> Any:
@@ -69,12 +72,17 @@ class Native(NamedTuple):
     current_run_id: Any
     terminal: Any
     terminal_by: Any
+    terminal_at: Any
     terminal_why: Any
     paused: Any
     paused_by: Any
+    paused_at: Any
     paused_why: Any
     next_run_at: Any
     request: Any
+    request_by: Any
+    request_at: Any
+    request_why: Any
     request_error: Any
     explicit: Any
 
@@ -100,7 +108,8 @@ class Native(NamedTuple):
             stored(self.next_run_at),
             self.request,
         )
-        return image if storable(image) else None
+        signs = [stored(getattr(self, name)) for name in SIGNS]
+        return (*image, signs if any(signs) else None) if storable((*image, *signs)) else None
 
 
 class PartitionRows:

@@ -85,20 +85,9 @@ _C = sa.table(CONTROL, *(sa.column(name) for name in (*KEY, *CONTROLS)))
 _TEXT: sa.types.TypeEngine[Any] = sa.Text()
 _TYPES: dict[str, sa.types.TypeEngine[Any]] = {
     "attempt_count": sa.Integer(),
-    "updated_at": sa.DateTime(timezone=True),
-    "next_run_at": sa.DateTime(timezone=True),
+    **dict.fromkeys(("updated_at", *_TIMES), sa.DateTime(timezone=True)),
 }
-_OF_CONTROL = (
-    "terminal",
-    "terminal_by",
-    "terminal_why",
-    "paused",
-    "paused_by",
-    "paused_why",
-    "next_run_at",
-    "request",
-    "request_error",
-)
+_OF_CONTROL = tuple(name for name in CONTROLS if name != "backoff_strategy")
 
 
 class Joins(StrEnum):

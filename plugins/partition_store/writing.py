@@ -10,12 +10,11 @@ from typing import Any
 from console.core.backend import CHANGED, Authority, Change, Image, Outcome, OutcomeKind
 from console.sql.database import Row, RowRefused, TransactionRefused, Writer
 from console.sql.guarded import conflict
-from plugins.partition_store.rows import BY_TEXT, IMAGE, STATE_PART, stored
+from plugins.partition_store.rows import BY_TEXT, IMAGE, SIGNED, SIGNS, STATE_PART, stored
 from plugins.partition_store.schema import CONTROL, KEY, TABLE
 from plugins.partition_store.sink import Partition
 from plugins.partition_store.tables import MARKS, NOTHING, SAME_KEY, Tables
 
-_SIGNED = ("terminal", "paused", "request")
 _HELD: Image = ("held by someone else",)
 _LOCKED = Outcome(OutcomeKind.CONFLICTED, "locked by someone else's transaction")
 
@@ -50,7 +49,7 @@ class Desk:
                 partition = _partition(change)
                 outcome = self._one(state, control, change, now.get(partition), signature)
                 if outcome is CHANGED:  # the same partition a second time is no longer as it was planned
-                    now[partition] = change.after
+                    now[partition] = _compared(change.after)
                 outcomes.append(outcome)
             return outcomes
 
@@ -68,7 +67,7 @@ class Desk:
         partition = _partition(change)
         if now is _HELD:
             return _LOCKED
-        if partition is None or now is None or now != change.before:
+        if partition is None or now is None or now != _compared(change.before):
             gone = now is None or (_state(now) == NOTHING and _state(change.before) != NOTHING)
             return conflict(change.before, None if gone else now, IMAGE)
         try:
@@ -97,7 +96,8 @@ class Desk:
             self._set(writer, sql, (after[0], after[2], *partition))
 
     def _set_control(self, writer: Writer, partition: Partition, change: Change, signature: tuple[str, ...]) -> None:
-        """Who, when and why stand beside each mark that is set; a mark that is taken away takes them along."""
+        """Who, when and why stand beside each mark that is set; a mark that is taken away takes them along, and one
+        that an undo brings back has its own again."""
         sql = f"INSERT INTO {CONTROL} ({', '.join(KEY)}) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608
         self._run(writer, sql, partition, control=True)
         sets: dict[str, Any] = {}
@@ -105,13 +105,12 @@ class Desk:
             if was == value:
                 continue
             sets[name] = None if value == BY_TEXT else value
-            if name in _SIGNED:
+            if name in SIGNED:
                 signed = signature if sets[name] is not None else (None, None, None)
                 sets.update(zip((f"{name}_by", f"{name}_at", f"{name}_why"), signed, strict=True))
             elif name == "next_run_at":
                 sets["backoff_strategy"] = self._backoff if value is not None else None
-        if sets.get("request") is not None:
-            sets["request_error"] = None
+        sets |= {name: sign for name, sign in _signs(change.after).items() if name in sets}
         assigned = ", ".join(f"{name} = ?" for name in sets)
         sql = f"UPDATE {CONTROL} SET {assigned} WHERE {SAME_KEY}"  # noqa: S608  names are ours
         self._set(writer, sql, (*sets.values(), *partition), control=True)
@@ -153,7 +152,7 @@ class Desk:
 
 def _is_half(change: Change, now: Image) -> bool:
     done = (*_state(change.after), *_marks(change.before))
-    return now == done and change.before != done and change.after != done
+    return now == done and _compared(change.before) != done and _compared(change.after) != done
 
 
 def _partition(change: Change) -> Partition | None:
@@ -164,9 +163,19 @@ def _partition(change: Change) -> Partition | None:
 
 def _unless_gone(change: Change, now: Image | None) -> Image | None:
     """No row is an image too, but only for what is to come or to go."""
-    if now is None or _state(now) != NOTHING or NOTHING in (_state(change.before), _state(change.after)):
-        return now
-    return None
+    if now is None or (_state(now) == NOTHING and NOTHING not in (_state(change.before), _state(change.after))):
+        return None
+    return next((image for image in (change.after, change.before) if _compared(image) == now), now)
+
+
+def _compared(image: Image) -> Image:
+    return tuple(image[: len(IMAGE)])
+
+
+def _signs(image: Image) -> dict[str, Any]:
+    """Who set the marks, when and why; nothing where an action decides that."""
+    (signs,) = image[len(IMAGE) :] or (None,)
+    return dict(zip(SIGNS, signs or (), strict=False))
 
 
 def _state(image: Image) -> Image:
@@ -174,4 +183,4 @@ def _state(image: Image) -> Image:
 
 
 def _marks(image: Image) -> Image:
-    return tuple(image[STATE_PART:])
+    return tuple(image[STATE_PART : len(IMAGE)])

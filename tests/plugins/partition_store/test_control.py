@@ -114,6 +114,32 @@ def test_marks_say_who_when_and_why(store: Store) -> None:
     assert store.marks("paused", "paused_by", "paused_at", "paused_why") == [(None,) * 4]
 
 
+def test_undo_brings_back_who_when_and_why(store: Store) -> None:
+    signs = ("terminal_by", "terminal_at", "terminal_why", "paused_by", "paused_at", "paused_why")
+    key = failed_at(store, NOON, 1)
+    backend = store.open()
+    act(backend, key, Order(Action.MARK_TERMINAL))
+    act(backend, key, Order(Action.PAUSE))
+    alice = ("alice", "2026-01-01T00:00:00+00:00", "customer left", "bob", "2026-01-02T00:00:00+00:00", "holidays")
+    store.sql(f"UPDATE {CONTROL} SET {', '.join(f'{name} = ?' for name in signs)}", alice)
+    unpaused = act(backend, key, Order(Action.UNPAUSE))
+    cleared = act(backend, key, Order(flags=frozenset({Flag.CLEAR_TERMINAL})))
+    assert store.marks(*signs)[0][0] == "ops"
+    undo(backend, cleared)
+    undo(backend, unpaused)
+    assert store.marks(*signs) == [alice]
+
+
+def test_undo_of_a_reprocessing_leaves_what_the_last_one_said(store: Store) -> None:
+    store.run(part(), run_id(1))
+    key = store.put(part(), "success")
+    backend = store.open()
+    undo(backend, act(backend, key, Order(Action.REPROCESS)))
+    store.sql(f"UPDATE {CONTROL} SET request_error = 'count mismatch'")
+    undo(backend, act(backend, key, Order(Action.REPROCESS)))
+    assert store.marks("request", "request_error") == [(None, "count mismatch")]
+
+
 def test_nothing_is_created_by_reading_or_in_read_only_mode(store: Store) -> None:
     key = failed_at(store, NOON, 1)
     backend = store.open(read_only=True)
