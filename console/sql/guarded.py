@@ -7,7 +7,7 @@ between (VACUUM renumbers rowids) can never lead to another row; what moved is f
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,16 @@ class Target:
         return {value: key for key in keys if (value := self.key_of(key)) is not None}
 
 
+def halved(
+    changes: Sequence[Change], write: Callable[[Sequence[Change]], list[Outcome]], refused: Exception
+) -> list[Outcome]:
+    """A row's refusal took back what was written with it: each half on its own, until that row stands alone."""
+    if len(changes) == 1:
+        return [Outcome(OutcomeKind.FAILED, str(refused))]
+    middle = len(changes) // 2
+    return write(changes[:middle]) + write(changes[middle:])
+
+
 class SqliteGuard:
     """Compare-and-set on an SQLite table whose rows are write units of their own."""
 
@@ -79,10 +89,7 @@ class SqliteGuard:
         try:
             return self._swap(chunk)
         except (RowRefused, TransactionRefused) as refused:
-            if len(changes) == 1:
-                return [Outcome(OutcomeKind.FAILED, str(refused))]
-        middle = len(changes) // 2
-        return self.swap(changes[:middle]) + self.swap(changes[middle:])
+            return halved(changes, self.swap, refused)
 
     def _one_by_key(self, chunk: _Chunk) -> list[Outcome]:
         """A row that moved while it was listed may have been planned twice: what was read later goes first."""

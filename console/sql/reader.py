@@ -34,7 +34,7 @@ from console.sql.paging import (
     tail_of,
 )
 from console.sql.statement import Binds, Prepared
-from console.sql.where import Where, head_of, is_given_key, is_key, plain_keys
+from console.sql.where import Where, has_key, head_of, is_given_key, plain_keys
 
 _KEPT_STATEMENTS = 128
 _KEYS_PER_READ = 200
@@ -385,8 +385,5 @@ def _or_null(column: Expression | None) -> Expression:
 
 
 def _is_one_of(segment: Segment, keys: Sequence[ItemKey], binds: Binds, sqlite: bool) -> Predicate:
-    columns = segment.roles.key
-    fitting = [key.parts for key in keys if len(key.parts) == len(columns)]
-    if not fitting:
-        return sa.false()
-    return sa.or_(*(is_key(segment.roles, parts, binds, sqlite) for parts in fitting))
+    fitting = [key.parts for key in keys if len(key.parts) == len(segment.roles.key)]
+    return has_key(segment.roles, fitting, binds, sqlite)

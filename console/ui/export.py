@@ -54,14 +54,6 @@ def named(backends: Sequence[Backend], keys: Sequence[ItemKey], now: datetime) -
         yield from by_name[name].items(list(wanted), now).values()
 
 
-def expanded(text: str) -> Path:
-    """The path somebody has written, with the home folder it may begin with."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        raise Refused(f"{text} cannot be written: there is no such home folder") from None
-
-
 def write(path: Path, items: Iterable[Item]) -> int:
     """How many were written: all of them, or there is no file."""
     if path.suffix not in _FORMATS:

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from console.core.faults import Fault, Refused
-from console.ui.export import expanded
+from console.core.paths import expanded
 
 _LARGEST = 256 * 1024
 
 
 def place() -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return expanded(state) / "retriage" / "views.json"
+    return expanded(state, Refused) / "retriage" / "views.json"
 
 
 def saved() -> dict[str, str]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
@@ -28,8 +27,9 @@ from console.core.backend import (
     PageRequest,
     Timeline,
 )
-from console.core.faults import BackendBusy, BackendFault, NoSuchItem, ReadOnlyRefused
+from console.core.faults import BackendBusy, BackendFault, ConfigFault, NoSuchItem, ReadOnlyRefused
 from console.core.item import Condition, Detail, Item, ItemKey
+from console.core.paths import expanded
 from console.core.policy import Phase, PolicyOverride, RetryPolicy, judge, schedule_ahead
 from console.core.ports import Clock, Never, Stop
 from console.core.query import Cursor, Field, Filter, Page, Sort, SortField
@@ -89,7 +89,7 @@ class FileQueue:
         self.name = name
         self.policy = policy
         self.handler = options.handler
-        self.base = Path(options.path).expanduser().absolute()
+        self.base = expanded(options.path, ConfigFault).absolute()
         self.place = str(self.base)
         self._read_only = read_only
         self._rows = TaskRows(name, policy)

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from console.core.faults import Unreachable
+from console.core.faults import ConfigFault, Unreachable
+from console.core.paths import expanded
 
 PAYLOAD, METADATA = "payload.jsonl", "metadata.json"
 _RUN_ID = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
@@ -148,7 +149,7 @@ def open_sink(url: str, deadline: timedelta, options: dict[str, Any] | None = No
     """A path, or `s3://bucket/prefix`."""
     if url.startswith("s3://"):
         return S3Sink(url, deadline, options or {})
-    return LocalSink(Path(url.removeprefix("file://")).expanduser().absolute())
+    return LocalSink(expanded(url.removeprefix("file://"), ConfigFault).absolute())
 
 
 class LocalSink:

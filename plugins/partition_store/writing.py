@@ -9,7 +9,7 @@ from typing import Any
 
 from console.core.backend import CHANGED, Authority, Change, Image, Outcome, OutcomeKind
 from console.sql.database import Row, RowRefused, TransactionRefused, Writer
-from console.sql.guarded import conflict
+from console.sql.guarded import conflict, halved
 from plugins.partition_store.rows import BY_TEXT, IMAGE, SIGNED, SIGNS, STATE_PART, stored
 from plugins.partition_store.schema import CONTROL, KEY, TABLE
 from plugins.partition_store.sink import Partition
@@ -36,10 +36,7 @@ class Desk:
         try:
             return self._together(changes, signature)
         except TransactionRefused as refused:
-            if len(changes) == 1:
-                return [Outcome(OutcomeKind.FAILED, str(refused))]
-        middle = len(changes) // 2
-        return self._swap(changes[:middle], signature) + self._swap(changes[middle:], signature)
+            return halved(changes, lambda some: self._swap(some, signature), refused)
 
     def _together(self, changes: Sequence[Change], signature: tuple[str, ...]) -> list[Outcome]:
         with self._tables.writing() as (state, control):

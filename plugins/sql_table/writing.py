@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from console.core.backend import CHANGED, Change, Image, Outcome, OutcomeKind
 from console.core.item import ItemKey
 from console.sql.database import Row, RowRefused, TransactionRefused, Writer
-from console.sql.guarded import SqliteGuard, Target, conflict
+from console.sql.guarded import SqliteGuard, Target, conflict, halved
 from console.sql.sqlite import SqliteDatabase
 from console.sql.values import plain
 from plugins.sql_table.attaching import Attached
@@ -110,10 +110,7 @@ class RowGuard:
         try:
             return self._swap(changes)
         except TransactionRefused as refused:
-            if len(changes) == 1:
-                return [Outcome(OutcomeKind.FAILED, str(refused))]
-        middle = len(changes) // 2
-        return self.swap(changes[:middle]) + self.swap(changes[middle:])
+            return halved(changes, self.swap, refused)
 
     def _swap(self, changes: Sequence[Change]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}

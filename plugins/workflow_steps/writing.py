@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from console.core.backend import CHANGED, Authority, Change, Image, Order, Outcome, OutcomeKind
-from console.sql.database import Row, RowRefused, Writer
+from console.sql.database import Row, RowRefused, TransactionRefused, Writer
+from console.sql.guarded import halved
 from console.sql.sqlite import SqliteDatabase
 from console.sql.statement import is_unicode
 from console.sql.values import plain, text
@@ -82,11 +83,21 @@ class StepGuard:
     # -- writing ---------------------------------------------------------------------------------
 
     def swap(self, changes: Sequence[Change], order: Order, authority: Authority) -> list[Outcome]:
-        outcomes: dict[int, Outcome] = {}
         told = json.dumps({
             "source": "retriage", "action": order.action.value, "by": authority.who, "reason": authority.reason,
             "ticket": authority.ticket, "operation": authority.op_id,
         })
+        return self._swap(changes, told)
+
+    def _swap(self, changes: Sequence[Change], told: str) -> list[Outcome]:
+        """In one transaction, unless a row's refusal takes that back as a whole: then its halves in their own."""
+        try:
+            return self._together(changes, told)
+        except TransactionRefused as refused:
+            return halved(changes, lambda some: self._swap(some, told), refused)
+
+    def _together(self, changes: Sequence[Change], told: str) -> list[Outcome]:
+        outcomes: dict[int, Outcome] = {}
         with self._database.writing() as writer:
             locked = self._lock(writer, changes)
             now = self.images(changes, writer.execute)

@@ -241,10 +241,10 @@ async def test_a_path_nothing_can_be_written_to_is_told_and_the_console_stays(
     async with opened(small_world(tmp_path, 50)) as pilot:
         screen = await failures(pilot)
         await pilot.press("e", *"~nope/x.csv", "enter")
-        await until(pilot, lambda: "~nope/x.csv cannot be written: there is no such home folder" in told(pilot))
+        await until(pilot, lambda: "~nope/x.csv: there is no such home folder" in told(pilot))
         await until(pilot, lambda: pilot.app.screen is screen)
         await pilot.press("w", *"mine", "enter")
-        await until(pilot, lambda: "~nope/state cannot be written" in told(pilot))
+        await until(pilot, lambda: "~nope/state: there is no such home folder" in told(pilot))
         await pilot.press("f")
         await until(pilot, lambda: "hopeless" in screen_text(pilot))
 

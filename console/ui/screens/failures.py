@@ -16,8 +16,10 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from console.core.backend import Count
+from console.core.faults import Refused
 from console.core.item import Condition, Item
 from console.core.listing import Listing
+from console.core.paths import expanded
 from console.core.plan import Marked, Matching
 from console.core.query import Field, Filter, Sort, SortField
 from console.ui import cells, export, safe, views
@@ -343,7 +345,7 @@ class FailuresScreen(Place):
             self.start(partial(self._exported, chosen), "export", exclusive=False)
 
     async def _exported(self, chosen: str) -> None:
-        path = export.expanded(chosen)
+        path = expanded(chosen, Refused)
         table, backends, now = (
             self.table,
             [lane.backend for lane in self.console_app.lanes if not lane.hangs],

@@ -20,7 +20,7 @@ from console.core.query import Filter
 from console.testing import Flag as Raised
 from plugins.workflow_steps.engine import Orchestrator
 from tests.plugins.postgres_analyses.operating import Operator, RealClock, operating
-from tests.plugins.workflow_steps.world import Workflow, postgres_workflow
+from tests.plugins.workflow_steps.world import Workflow, postgres_workflow, sqlite_workflow
 
 FRESH = Order(budget=Budget.FRESH)
 WAKE = Order(budget=Budget.FRESH, flags=frozenset({Flag.WAKE_TASK}))
@@ -253,6 +253,18 @@ def test_a_unit_that_is_passed_over_is_failed_alone(workflow: Workflow, operator
     assert workflow.moves("workflow_step", ids[2]) == [(None, "error", 1, True)]
     assert workflow.moves("task", tasks[2]) == [(None, "blocked_by_failures", 1, True)]
     assert workflow.row(ids[2])["attempts"] == 3
+
+
+def test_a_refusal_that_takes_the_transaction_back_is_one_units(tmp_path: Path) -> None:
+    with sqlite_workflow(tmp_path / "steps.db") as workflow, operating(workflow.open(), tmp_path) as operator:
+        ids = [workflow.step() for _ in range(5)]
+        workflow.run(
+            f"CREATE TRIGGER no BEFORE UPDATE ON workflow_steps WHEN new.workflow_step_uuid = '{ids[2]}'"
+            " BEGIN SELECT raise(ROLLBACK, 'not this one'); END", [],
+        )
+        override = operator.requeue(*ids, order=FRESH)
+        assert override.counts == {"changed": 4, "failed": 1}
+        assert operator.outcomes(override)["failed", "not this one"] == 1
 
 
 def test_a_locked_step_is_conflicted(tmp_path: Path) -> None:
