@@ -179,7 +179,17 @@ class Naive:
         return (late + before).replace(tzinfo=None, microsecond=0) - timedelta(microseconds=1)
 
     def compared(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        return _within(column, *(f"timestamp '{self.encode(end).isoformat(' ')}'" for end in _CALENDAR))
+        return _within(column, *map(self._literal, _CALENDAR))
+
+    def later(self, column: ColumnElement[Any], wait: ColumnElement[Any]) -> ColumnElement[Any]:
+        """A stored time and an interval, by the zone's own hours; at most the end of the calendar, as a policy says."""
+        zone = sa.literal(str(self.zone), sa.Text())
+        end: ColumnElement[Any] = sa.literal_column(self._literal(_CALENDAR[1]))
+        moved = sa.func.timezone(zone, sa.func.timezone(zone, self.compared(column)) + wait)
+        return sa.case((moved > end, end), else_=moved)
+
+    def _literal(self, instant: datetime) -> str:
+        return f"timestamp '{self.encode(instant).isoformat(' ')}'"
 
     def ordered(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         return column

@@ -204,10 +204,8 @@ class _Pipeline:
         seconds: Any = sa.literal_column(f"{wait.total_seconds():f}")
         if isinstance(self._time, IsoText):
             return cast("Expression", getattr(sa.func, LATER)(self.base, seconds))
-        zone = sa.literal(str(self._time.zone), sa.Text())
-        meant = sa.func.timezone(zone, self.base)
         interval: Any = sa.literal_column(f"interval '{wait.total_seconds():f} seconds'")
-        return cast("Expression", sa.func.timezone(zone, meant + interval))
+        return self._time.later(self.base, interval)
 
     def _native_key(self, parts: tuple[str, ...]) -> tuple[Any, ...] | None:
         id, pipeline = parts

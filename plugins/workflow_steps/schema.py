@@ -175,8 +175,7 @@ class Steps:
         if isinstance(self._time, IsoText):
             return cast("Expression", getattr(sa.func, LATER)(in_bytes(base), seconds))
         wait: Any = sa.cast(seconds, sa.BigInteger) * sa.literal_column("interval '1 second'")
-        zone = sa.literal(str(self._time.zone), sa.Text())
-        return cast("Expression", sa.func.timezone(zone, sa.func.timezone(zone, base) + wait))
+        return self._time.later(base, wait)
 
     def _held(self) -> Predicate:
         s = self.step.c

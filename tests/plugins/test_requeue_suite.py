@@ -26,7 +26,7 @@ from console.core.backend import (
 from console.core.changes import Changes
 from console.core.item import Condition, Item, ItemKey
 from console.core.ports import Clock, Stop
-from console.core.query import Filter, Sort
+from console.core.query import Field, Filter, Sort
 from console.testing import REQUEUE_PROMISES, ContractBroken, exercise_requeue
 from tests.plugins.memory_queue import LEFT, MemoryQueue, harness
 
@@ -166,8 +166,18 @@ class Races(MemoryQueue):
         super().put(change)
 
 
+class Mixes(MemoryQueue):
+    """All causes are one to it."""
+
+    def drafts(
+        self, wanted: Sequence[ItemKey] | Filter, sort: Sort, order: Order, now: datetime, stop: Stop
+    ) -> Iterator[Sequence[Draft]]:
+        asked = wanted.without(Field.SIGNATURE) if isinstance(wanted, Filter) else wanted
+        return super().drafts(asked, sort, order, now, stop)
+
+
 CARELESS: dict[type[MemoryQueue], str] = {
-    Cuts: "drafts_cover_the_selection", Loses: "drafts_cover_the_selection", Guesses: "drafts_cover_the_keys", TakesRunning: "blocked_ones_say_why",
+    Cuts: "drafts_cover_the_selection", Loses: "drafts_cover_the_selection", Mixes: "drafts_cover_a_cause", Guesses: "drafts_cover_the_keys", TakesRunning: "blocked_ones_say_why",
     Silent: "blocked_ones_say_why", AnyBudget: "abilities_are_the_limit", AnyFlag: "abilities_are_the_limit",
     Tells: "images_hold_no_evidence", Impure: "images_come_back", Muddles: "images_come_back",
     Spreads: "swap_is_exact", Pretends: "swap_is_exact",
