@@ -29,6 +29,8 @@ BEAT = 1.0
 _PATIENCE = 6
 """How often a chunk that did not get through is tried before the override stops."""
 _NAP = 0.5
+_AIMED = 0.9
+"""Of the time a chunk may take: as many take longer than was aimed at as take less."""
 _TRUSTED = timedelta(seconds=10)
 """After a longer silence (a suspended process) somebody else may have settled what was announced."""
 
@@ -252,8 +254,8 @@ class Carrier:
                 seen.add(ItemKey.parse(outcome.key), at)
 
     def _adapt(self, items: int, seconds: float) -> None:
-        """Hold the writer's lock about as long as the config allows, growing by at most two at a time."""
-        wanted = items * self._limits.chunk_target.total_seconds() / max(seconds, 1e-4)
+        """Hold the writer's lock a little shorter than the config allows, growing by at most two at a time."""
+        wanted = items * _AIMED * self._limits.chunk_target.total_seconds() / max(seconds, 1e-4)
         self._chunk = int(min(max(wanted, SMALLEST_CHUNK, self._chunk / 4), self._chunk * 2, LARGEST_CHUNK))
 
     # -- between chunks --------------------------------------------------------------------------
