@@ -17,8 +17,8 @@ from console.core.changes import Changes, SoleKeys
 from console.core.item import ItemKey
 from console.sql.database import RowRefused, Writer
 from console.sql.guarded import INTEGER, Target, conflict
-from console.sql.postgres import PostgresDatabase, castable
-from console.sql.values import plain
+from console.sql.postgres import PostgresDatabase
+from console.sql.values import castable, plain
 
 _Work = Callable[[Writer, "_Chunk", Sequence[int]], dict[int, Outcome]]
 LOCKED = Outcome(OutcomeKind.CONFLICTED, "locked by someone else's transaction")

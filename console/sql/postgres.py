@@ -36,7 +36,6 @@ _LOCK_PATIENCE = timedelta(seconds=2)
 _SERVER_SHARE = 0.9
 """The server is given this much of the deadline, so that it answers before this side cuts the connection."""
 _TIMES = ("timestamp", "timestamptz", "date")
-_ANY_LENGTH = {"character": "bpchar", "bit": "varbit"}
 
 
 class Privileges(NamedTuple):
@@ -331,12 +330,6 @@ class PostgresDatabase:
     def close(self) -> None:
         self._readers.close()
         self._writers.close()
-
-
-def castable(kind: str) -> str:
-    """A column's type as `columns` tells it, to cast to: `character` and `bit` alone would hold one letter, one bit."""
-    element = kind.removesuffix("[]")
-    return _ANY_LENGTH.get(element, element) + kind[len(element) :]
 
 
 def _named(table: str) -> str:

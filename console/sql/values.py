@@ -52,3 +52,9 @@ def storable(image: Sequence[Any]) -> bool:
         elif value is not None and not isinstance(value, int | float):
             return False
     return True
+
+
+def castable(kind: str) -> str:
+    """A column's type as PostgreSQL tells it, to cast to: `character` and `bit` alone hold one letter, one bit."""
+    element = kind.removesuffix("[]")
+    return {"character": "bpchar", "bit": "varbit"}.get(element, element) + kind[len(element) :]

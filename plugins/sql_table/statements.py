@@ -7,6 +7,7 @@ from typing import Any
 
 from console.core.backend import Change
 from console.sql.sqlite import SqliteDatabase
+from console.sql.values import castable
 from plugins.sql_table.attaching import Attached
 from plugins.sql_table.fragments import fragment
 from plugins.sql_table.handing_back import Argument, FunctionCall
@@ -14,9 +15,6 @@ from plugins.sql_table.image import Part, RowImage
 from plugins.sql_table.reading import Reading
 from plugins.sql_table.tables import quoted
 from plugins.sql_table.vocabulary import WRITTEN
-
-_OF_ANY_LENGTH = {"character": "bpchar", "bit": "varbit"}
-"""Types that hold one character or bit where a cast does not say how many."""
 
 
 class Statements:
@@ -41,9 +39,7 @@ class Statements:
     def _mark(self, name: str, type: str = "") -> str:
         if self._sqlite:
             return f":{name}"
-        one = type.removesuffix("[]")
-        cast = type.replace(one, _OF_ANY_LENGTH.get(one, one))
-        return f"%({name})s::{cast}" if type else f"%({name})s"
+        return f"%({name})s::{castable(type)}" if type else f"%({name})s"
 
     def _key_is(self, table: str) -> str:
         """To the letter, whatever collation a column of SQLite has: another row of a NOCASE key is another row."""

@@ -12,7 +12,8 @@ from console.core.changes import Changes, SoleKeys
 from console.core.item import ItemKey
 from console.sql.guarded import Target
 from console.sql.guarded_postgres import _PLACE, PostgresGuard, _Chunk, _keys, _places, _Statements
-from console.sql.postgres import PostgresDatabase, castable
+from console.sql.postgres import PostgresDatabase
+from console.sql.values import castable
 from tests.plugins.postgres_analyses.server import database
 
 IDS = st.one_of(

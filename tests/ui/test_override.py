@@ -396,10 +396,7 @@ async def test_a_record_edited_by_hand_is_named_in_full(tmp_path: Path) -> None:
 
 async def test_a_tail_that_was_cut_is_found_by_the_anchors_of_the_config(tmp_path: Path) -> None:
     laid = with_trail(small_world(tmp_path, 100), tmp_path)
-    operations = laid.operations
-    assert operations is not None
-    plan = operations.propose(Matching(Filter.parse("condition:terminal error~timeout")), Order(), Now())
-    operations.carry_out(plan.id, Confirmation(laid.who, laid.whence, "as agreed", plan.changes))
+    carried_out(laid, "condition:terminal error~timeout", "as agreed")
     (tmp_path / "anchors").write_text(f"{AnchorLine(99, 'f' * 64, NOON)}\n")
     async with opened(replace(laid, anchor=str(tmp_path / "anchors")), NARROW) as pilot:
         await pilot.press("4", "v")
