@@ -181,9 +181,12 @@ class Index:
         return now == self._seen and max(now) + _GRAIN < self._looked_at - self._cost
 
     def _look(self, queue: Folder, results: Folder, generation: int) -> bool:
+        began = time.time_ns()
         found = self._listed(queue, generation)
         told = dict(_stamps(results, RESULT))
         lost = self._entries.keys() - found.keys()
+        if self._snapshot is None and os.fstat(queue.fd).st_mtime_ns + _GRAIN >= began:
+            lost |= self._listed(queue, generation).keys() - found.keys()
         changed = bool(lost)
         for number, (id, files) in enumerate(found.items()):
             known = self._entries.get(id)
@@ -213,12 +216,13 @@ class Index:
                 for number, entry in enumerate(entries):
                     if number % _BETWEEN_CANCELS == 0 and generation != self._generation:
                         raise DeadlineExceeded("listing the folder was given up", where=str(self.queue))
+                    named = parse(entry.name)
+                    files = found.setdefault(named.id, ())
                     try:
                         stamp = Stamp.of(entry.stat(follow_symlinks=False))
                     except FileNotFoundError:
                         continue
-                    named = parse(entry.name)
-                    found[named.id] = (*found.get(named.id, ()), (entry.name, named, stamp))
+                    found[named.id] = (*files, (entry.name, named, stamp))
         except OSError as error:
             raise Unreachable(error.strerror or str(error), where=str(self.queue)) from None
         return found
@@ -236,7 +240,8 @@ class Index:
         """Tasks by their three names, and by listing the folder for those that have none of them.
 
         Files move while we look, and a listing shows what is renamed meanwhile under neither name: only what
-        several looks do not show is gone. Each look lists the folder once, however many are looked for.
+        several looks do not show is gone. Each look lists the folder once, however many are looked for. (At the
+        first look nothing is known that could be missed: a folder in motion is listed twice then.)
         """
         found: dict[str, _Entry] = {}
         left = set(ids)

@@ -183,6 +183,29 @@ def test_reading_from_threads_while_files_move(tmp_path: Path) -> None:
     assert missed == []
 
 
+def test_tasks_that_move_while_the_folder_is_first_listed_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One was listed and has another name when it is looked at; one was renamed past the listing."""
+    base = folders.make(tmp_path / "jobs")
+    for id in ("stays", "moves", "passes"):
+        folders.write_task(base, id, "PENDING")
+    real = os.scandir
+    listings: list[int] = []
+
+    @contextmanager
+    def moving(fd: int) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with real(fd) as entries:
+            listed = list(entries)
+        if not listings:
+            listed = [entry for entry in listed if entry.name != "passes.task"]
+            for id in ("moves", "passes"):
+                (base / "queue" / f"{id}.task").rename(base / "queue" / f"{id}.running")
+        listings.append(fd)
+        yield iter(listed)
+
+    monkeypatch.setattr("plugins.file_queue.index.os.scandir", moving)
+    assert ids(folders.open_queue(base)) == {"stays", "moves", "passes"}
+
+
 def test_unchanged_orders_are_kept_and_nothing_moves_under_a_cursor(tmp_path: Path) -> None:
     base = folders.make(tmp_path / "jobs")
     for n in range(10):
