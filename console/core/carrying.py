@@ -16,7 +16,7 @@ from console.core.canary import Watch, wait_for
 from console.core.faults import BackendFault
 from console.core.item import ItemKey
 from console.core.limits import Limits
-from console.core.override import NOT_APPLIED, ItemOutcome, ItemOutcomes, OverrideState, Progress, Request
+from console.core.override import NOT_APPLIED, ItemOutcome, ItemOutcomes, OverrideState, Progress, Request, ranges
 from console.core.packing import PlanRows
 from console.core.plan import Plan, Share
 from console.core.ports import Book, Clock, Stop
@@ -219,7 +219,7 @@ class Carrier:
             "plan_hash": self._plan.hash,
             "action": self._plan.order.action.value,
             "at": at.isoformat(),
-            "ranges": _ranges(rows.ordinals),
+            "ranges": ranges(rows.ordinals),
             "items": len(rows),
         }
 
@@ -241,7 +241,7 @@ class Carrier:
         over = outcomes
         if NOT_APPLIED in counts:
             over = outcomes.only([what != NOT_APPLIED for what in outcomes.outcomes])
-        for first, last in _ranges(over.ordinals):
+        for first, last in ranges(over.ordinals):
             self._done[first : last + 1] = b"\1" * (last - first + 1)
         for kind, count in counts.items():
             if kind != NOT_APPLIED:
@@ -338,16 +338,3 @@ def _per_item(rows: PlanRows, outcomes: Sequence[Outcome]) -> ItemOutcomes:
         return ItemOutcomes(rows.ordinals, rows.keys, [CHANGED.kind.value] * count, [CHANGED.detail] * count)
     kinds, details = [outcome.kind.value for outcome in outcomes], [outcome.detail for outcome in outcomes]
     return ItemOutcomes(rows.ordinals, rows.keys, kinds, details)
-
-
-def _ranges(ordinals: Sequence[int]) -> list[list[int]]:
-    """Ordinals as first-and-last pairs: one pair, unless some are being done again."""
-    if ordinals and ordinals[-1] - ordinals[0] == len(ordinals) - 1:
-        return [[ordinals[0], ordinals[-1]]]
-    ranges: list[list[int]] = []
-    for ordinal in ordinals:
-        if ranges and ranges[-1][1] == ordinal - 1:
-            ranges[-1][1] = ordinal
-        else:
-            ranges.append([ordinal, ordinal])
-    return ranges

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from console.core.backend import (
@@ -179,7 +180,7 @@ class Operations:
         changed = bytearray(plan.changes)
         for batch in self.book.outcomes(op_id):
             for outcome in batch:
-                changed[outcome.ordinal] = outcome.outcome == OutcomeKind.CHANGED
+                changed[outcome.ordinal] |= outcome.outcome == OutcomeKind.CHANGED
         return changed
 
     # -- confirm and carry out -------------------------------------------------------------------
@@ -310,7 +311,7 @@ class Operations:
         except BackendFault as fault:
             self._mark(override.op_id, OverrideState.STOPPED, f"{fault}; its last items are not settled yet")
             return self.book.override(override.op_id)
-        done, counts = self._outcomes(plan, override.op_id)
+        done, counts = self._done(plan, override.op_id), self.book.override(override.op_id).counts
         authority = _authority(confirmation, override.op_id)
         return self._carry(plan, backends, override.op_id, authority, done, stop or Never(), watch, counts)
 
@@ -359,17 +360,15 @@ class Operations:
             rows = rows_of(self.book, intent)
             outcomes = settle(plan, share, self._requeues(share), rows, intent.at)
             body = {"backend": share.backend, "plan_hash": plan.hash, "settled": True}
-            self.book.conclude(op_id, self._owner, intent.seq, outcomes, body, self._clock.now())
+            with suppress(PlanStale):  # its own process was not gone after all, and has told itself
+                self.book.conclude(op_id, self._owner, intent.seq, outcomes, body, self._clock.now())
 
-    def _outcomes(self, plan: Plan, op_id: str) -> tuple[bytearray, dict[str, int]]:
+    def _done(self, plan: Plan, op_id: str) -> bytearray:
         done = bytearray(plan.changes)
-        counts: dict[str, int] = {}
         for batch in self.book.outcomes(op_id):
             for outcome in batch:
-                if outcome.outcome != NOT_APPLIED:
-                    done[outcome.ordinal] = 1
-                    counts[outcome.outcome] = counts.get(outcome.outcome, 0) + 1
-        return done, counts
+                done[outcome.ordinal] |= outcome.outcome != NOT_APPLIED
+        return done
 
     # -- from another process --------------------------------------------------------------------
 

@@ -83,6 +83,19 @@ class Intent(NamedTuple):
     at: datetime
 
 
+def ranges(ordinals: Sequence[int]) -> list[list[int]]:
+    """Ordinals as first-and-last pairs: one pair, unless some are being done again."""
+    if ordinals and ordinals[-1] - ordinals[0] == len(ordinals) - 1:
+        return [[ordinals[0], ordinals[-1]]]
+    pairs: list[list[int]] = []
+    for ordinal in ordinals:
+        if pairs and pairs[-1][1] == ordinal - 1:
+            pairs[-1][1] = ordinal
+        else:
+            pairs.append([ordinal, ordinal])
+    return pairs
+
+
 @dataclass(frozen=True, slots=True)
 class Override:
     """What the book knows of an override."""

@@ -89,7 +89,12 @@ class Book(Protocol):
         body: Mapping[str, Any],
         now: datetime,
     ) -> None:
-        """Record what became of an intent, item by item; `ItemOutcomes` where there are many."""
+        """Record what became of an intent, item by item; `ItemOutcomes` where there are many.
+
+        Whoever announced it may do so without the lease, and even after another has settled it: then what it has
+        changed beyond that is added. Of anybody else: `LeaseLost` when the lease is not theirs, `PlanStale` when
+        the intent is concluded already.
+        """
 
     def beat(self, op_id: str, owner: str, now: datetime) -> Request | None:
         """Keep the lease alive; what somebody asks of this override, if they do."""

@@ -46,23 +46,22 @@ class History(Plans):
     def override(self, op_id: str) -> Override:
         prefix = stored_text(op_id)
 
-        def work(reading: Reading) -> tuple[list[Row], list[Lease]]:
-            return reading.all(_BY_PREFIX, (len(prefix), prefix)), leases(reading)
+        def work(reading: Reading) -> tuple[list[Row], list[Lease], datetime]:
+            return reading.all(_BY_PREFIX, (len(prefix), prefix)), leases(reading), reading.now(ours)
 
-        nothing: tuple[list[Row], list[Lease]] = ([], [])
-        rows, held = self._storage.read(work, nothing)
+        ours = self._clock.now()
+        nothing: tuple[list[Row], list[Lease], datetime] = ([], [], ours)
+        rows, held, now = self._storage.read(work, nothing)
         found = only(rows, op_id)
         if found is None:
             what = f"several overrides begin with {op_id!r}" if len(rows) > 1 and op_id else repr(op_id)
             raise NoSuchOverride(what)
-        return _override(found, held, self._clock.now())
+        return _override(found, held, now)
 
     def overrides(self, limit: int | None = None) -> Sequence[Override]:
-        now = self._clock.now()
-
         def work(reading: Reading) -> list[Override]:
             newest = reading.all(_NEWEST, (_HIGHEST if limit is None else limit,))
-            held = leases(reading)
+            held, now = leases(reading), reading.now(self._clock.now())
             return [_override(row, held, now) for row in newest]
 
         nothing: list[Override] = []
@@ -99,10 +98,9 @@ class History(Plans):
         return _intents(select(self._storage, _OPEN_INTENTS, (op_id,)))
 
     def unresolved(self) -> Sequence[Intent]:
-        now = self._clock.now()
-
         def work(reading: Reading) -> tuple[list[Row], set[str]]:
             held = leases(reading)  # before the intents: one that is made in between has a lease already
+            now = reading.now(self._clock.now())
             return reading.all(_ALL_OPEN_INTENTS), {lease.op_id for lease in held if lease.alive(now)}
 
         nothing: tuple[list[Row], set[str]] = ([], set())

@@ -42,6 +42,7 @@ def leases(reading: Reading) -> list[Lease]:
 
 def take(writing: Writing, shares: Sequence[Share], op_id: str, owner: str, now: datetime) -> list[Lease]:
     """Lease every place, or raise and take none; the leases of dead owners that had to give way."""
+    now = writing.now(now)
     wanted = {stored_text(share.place): share.backend for share in shares}
     held = [lease for lease in leases(writing) if lease.place in wanted or lease.op_id == op_id]
     for lease in held:
@@ -63,7 +64,8 @@ def insist(writing: Writing, op_id: str, owner: str) -> None:
 
 def beat(writing: Writing, op_id: str, owner: str, now: datetime) -> None:
     insist(writing, op_id, owner)
-    writing.run("UPDATE lease SET heartbeat = ? WHERE op_id = ? AND owner = ?", (stamp(now), op_id, owner))
+    heard = stamp(writing.now(now))
+    writing.run("UPDATE lease SET heartbeat = ? WHERE op_id = ? AND owner = ?", (heard, op_id, owner))
 
 
 def give_back(writing: Writing, op_id: str) -> None:

@@ -11,8 +11,9 @@ from itertools import repeat
 from operator import gt
 from typing import Any
 
+from console.core.backend import OutcomeKind
 from console.core.faults import NoSuchOverride, PlanStale, Refused
-from console.core.override import NOT_APPLIED, ItemOutcome, ItemOutcomes, OverrideState, Request
+from console.core.override import NOT_APPLIED, ItemOutcome, ItemOutcomes, OverrideState, Request, ranges
 from console.core.plan import Confirmation, Plan, canonical
 from console.trail import leases
 from console.trail.anchor import Anchor, AnchorLine
@@ -26,9 +27,14 @@ from console.trail.storage import Writing
 from console.trail.texts import storable, stored_text
 
 _OUTCOME_COLUMNS = ("seq", "ordinal", "key", "outcome", "detail")
+_CHANGED = OutcomeKind.CHANGED.value
 _ENDS = (OverrideState.STOPPED, OverrideState.FINISHED)
 _NEW_STATE = """INSERT INTO override_state
     (op_id, seq, plan_id, state, started, confirmed, counts, note, leases) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_CONCLUDED = """SELECT i.op_id, i.owner, i.concluded, r.kind FROM intent AS i
+    LEFT JOIN record AS r ON r.seq = i.concluded WHERE i.seq = ?"""
+_OUTCOMES_OF = """SELECT x.ordinal, x.outcome FROM intent AS i JOIN item_outcome AS x ON x.seq = i.concluded
+    WHERE i.op_id = ? AND x.ordinal >= ? AND x.ordinal <= ? ORDER BY x.seq"""
 _SET_STATE = "UPDATE override_state SET state = ?, note = ? WHERE op_id = ?"
 _AFTER = {  # what is asked, and what is pending then: a stop is never taken back, a pause until continued
     (Request.STOP, Request.PAUSE): Request.STOP,
@@ -118,30 +124,67 @@ class Overrides(History):
         body: Mapping[str, Any],
         now: datetime,
     ) -> None:
+        """Whoever announced it may always tell, even when the lease is gone: nobody else knows what it has done."""
         reach("before_outcome")
-        in_order, counts = _counted(ItemOutcomes.of(outcomes))
+        in_order = _in_order(ItemOutcomes.of(outcomes))
+        told = {**body, "op_id": op_id, "intent": intent}
 
         def work(writing: Writing) -> Head:
-            leases.insist(writing, op_id, owner)
             kind = _conclusion(writing, op_id, owner, intent)
-            end = self._chain.end(writing)
-            seq = end.seq + 1
-            texts = storable(in_order.keys, in_order.outcomes, in_order.details)
-            rows = list(zip(repeat(seq), in_order.ordinals, *texts, strict=False))
-            digest = ItemsDigest()
-            digest.add(rows)
-            told = {
-                **body, "op_id": op_id, "intent": intent, "counts": counts,
-                "items_count": digest.count, "items_digest": digest.hexdigest(),
-            }
-            head = self._chain.append(writing, kind, now, told, after=end)
-            writing.bulk("item_outcome", _OUTCOME_COLUMNS, rows)
+            if kind is Kind.LATE:
+                return self._late(writing, owner, in_order, told, now)
+            if kind is Kind.SETTLE:
+                leases.insist(writing, op_id, owner)
+            head, counts = self._tell(writing, kind, in_order, told, now)
             writing.run("UPDATE intent SET concluded = ? WHERE seq = ?", (head.seq, intent))
-            _add_counts(writing, op_id, counts)
+            _set_counts(writing, op_id, _counts(writing, op_id) + counts)
             return head
 
         self._chain.saw(self._storage.write(work))
         reach("after_outcome")
+
+    def _tell(
+        self, writing: Writing, kind: Kind, outcomes: ItemOutcomes, body: Mapping[str, Any], now: datetime
+    ) -> tuple[Head, Counter[str]]:
+        """A record with item outcomes, and how many of each."""
+        end = self._chain.end(writing)
+        texts = storable(outcomes.keys, outcomes.outcomes, outcomes.details)
+        rows = list(zip(repeat(end.seq + 1), outcomes.ordinals, *texts, strict=False))
+        digest = ItemsDigest()
+        digest.add(rows)
+        counts = Counter(outcomes.outcomes)
+        told = {**body, "counts": counts, "items_count": digest.count, "items_digest": digest.hexdigest()}
+        head = self._chain.append(writing, kind, now, told, after=end)
+        writing.bulk("item_outcome", _OUTCOME_COLUMNS, rows)
+        return head, counts
+
+    def _late(
+        self, writing: Writing, owner: str, outcomes: ItemOutcomes, body: Mapping[str, Any], now: datetime
+    ) -> Head:
+        """Settled by another while its process was away, which had changed more than could be seen then.
+
+        What it has changed and no record says so becomes an intent and its outcome in one; `instead` are the
+        outcomes that counted for these items until now.
+        """
+        op_id, intent = body["op_id"], body["intent"]
+        known = _known(writing, op_id, outcomes.ordinals)
+        pairs = zip(outcomes.ordinals, outcomes.outcomes, strict=True)
+        changed = outcomes.only([what == _CHANGED != known.get(ordinal) for ordinal, what in pairs])
+        if not changed:
+            return self._chain.end(writing)
+        announced = json.loads(writing.all("SELECT body FROM record WHERE seq = ?", (intent,))[0][0])
+        instead = Counter(known[ordinal] for ordinal in changed.ordinals if ordinal in known)
+        del instead[NOT_APPLIED]
+        told = {
+            **announced, **body, "ranges": ranges(changed.ordinals), "items": len(changed), "owner": owner,
+            "instead": instead,
+        }
+        head, counts = self._tell(writing, Kind.LATE, changed, told, now)
+        writing.run(
+            "INSERT INTO intent (seq, op_id, owner, concluded) VALUES (?, ?, ?, ?)", (head.seq, op_id, owner, head.seq)
+        )
+        _set_counts(writing, op_id, _counts(writing, op_id) + counts - instead)
+        return head
 
     def beat(self, op_id: str, owner: str, now: datetime) -> Request | None:
         """A pause is returned until it is continued, a stop for ever, a continue once."""
@@ -157,9 +200,10 @@ class Overrides(History):
 
     def ask(self, op_id: str, request: Request) -> None:
         """Refused where nobody is left to hear it."""
-        op_id, now = self.override(op_id).op_id, self._clock.now()
+        op_id = self.override(op_id).op_id
 
         def work(writing: Writing) -> None:
+            now = writing.now(self._clock.now())
             state = _state(writing, op_id)
             if state in _ENDS:
                 raise Refused(f"{op_id} is {state.value}")
@@ -246,28 +290,42 @@ def _request(writing: Writing, op_id: str) -> Request | None:
 
 
 def _conclusion(writing: Writing, op_id: str, owner: str, intent: int) -> Kind:
-    """An intent is concluded by the process that announced it, or settled by one that came after."""
-    found = writing.all("SELECT op_id, owner, concluded FROM intent WHERE seq = ?", (intent,))
+    """An intent is concluded by the process that announced it, or settled by one that came after; or both."""
+    found = writing.all(_CONCLUDED, (intent,))
     if not found or found[0][0] != op_id:
         raise PlanStale(f"{op_id} has no intent {intent}")
-    if found[0][2] is not None:
-        raise PlanStale(f"intent {intent} was concluded before, in record {found[0][2]}")
-    return Kind.OUTCOME if found[0][1] == owner else Kind.SETTLE
+    _, announced_by, concluded, kind = found[0]
+    if concluded is None:
+        return Kind.OUTCOME if announced_by == owner else Kind.SETTLE
+    if announced_by == owner and kind == Kind.SETTLE:
+        return Kind.LATE
+    raise PlanStale(f"intent {intent} was concluded before, in record {concluded}")
 
 
-def _counted(outcomes: ItemOutcomes) -> tuple[ItemOutcomes, Counter[str]]:
-    """In ordinal order, and how many of each; an enum becomes plain text, which drivers know."""
+def _known(writing: Writing, op_id: str, ordinals: Sequence[int]) -> dict[int, str]:
+    """What is on record of some items of an override; that one was changed is never taken back."""
+    known: dict[int, str] = {}
+    for ordinal, outcome in writing.all(_OUTCOMES_OF, (op_id, ordinals[0], ordinals[-1])) if ordinals else ():
+        if known.get(ordinal) != _CHANGED:
+            known[ordinal] = outcome
+    return known
+
+
+def _in_order(outcomes: ItemOutcomes) -> ItemOutcomes:
+    """By their ordinals; an enum becomes plain text, which drivers know."""
     if any(type(what) is not str for what in set(outcomes.outcomes)):
         texts = list(map(str, outcomes.outcomes))
         outcomes = ItemOutcomes(outcomes.ordinals, outcomes.keys, texts, outcomes.details)
     if any(map(gt, outcomes.ordinals, outcomes.ordinals[1:])):
         outcomes = ItemOutcomes.of(sorted(outcomes))
-    return outcomes, Counter(outcomes.outcomes)
+    return outcomes
 
 
-def _add_counts(writing: Writing, op_id: str, counts: Counter[str]) -> None:
+def _counts(writing: Writing, op_id: str) -> Counter[str]:
+    return Counter(json.loads(writing.all("SELECT counts FROM override_state WHERE op_id = ?", (op_id,))[0][0]))
+
+
+def _set_counts(writing: Writing, op_id: str, counts: Counter[str]) -> None:
     """What was not applied is still to be done, so it is not counted as done."""
-    stored = writing.all("SELECT counts FROM override_state WHERE op_id = ?", (op_id,))[0][0]
-    total = Counter(json.loads(stored)) + counts
-    del total[NOT_APPLIED]
-    writing.run("UPDATE override_state SET counts = ? WHERE op_id = ?", (canonical(total), op_id))
+    del counts[NOT_APPLIED]
+    writing.run("UPDATE override_state SET counts = ? WHERE op_id = ?", (canonical(counts), op_id))

@@ -31,11 +31,12 @@ class Kind(StrEnum):
     STATE = "state"
     TAKEOVER = "takeover"
     SETTLE = "settle"
+    LATE = "late"
     ANCHOR = "anchor"
 
 
 KINDS = frozenset(kind.value for kind in Kind)
-CONCLUDING = frozenset({Kind.OUTCOME.value, Kind.SETTLE.value})
+CONCLUDING = frozenset({Kind.OUTCOME.value, Kind.SETTLE.value, Kind.LATE.value})
 """The kinds that item outcomes belong to."""
 
 StoredRecord = tuple[int, str, str, str, str, str]

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -44,6 +44,9 @@ class _Shelf:
     def all(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         return self.database.fetch(sql, tuple(parameters))
 
+    def now(self, ours: datetime) -> datetime:
+        return ours
+
 
 class _Transaction:
     """A `BEGIN IMMEDIATE` transaction."""
@@ -53,6 +56,9 @@ class _Transaction:
 
     def all(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         return self._connection.execute(sql, tuple(parameters)).fetchall()
+
+    def now(self, ours: datetime) -> datetime:
+        return ours
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
         return self._connection.execute(sql, tuple(parameters)).rowcount

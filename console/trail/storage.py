@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 Row = tuple[Any, ...]
@@ -17,6 +18,9 @@ class Reading(Protocol):
 
     def all(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Every row a statement returns."""
+
+    def now(self, ours: datetime) -> datetime:
+        """The time for all who share the trail: the server's where there is one, else that of our machine."""
 
 
 class Writing(Reading, Protocol):

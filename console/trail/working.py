@@ -43,9 +43,15 @@ class _Course:
     note: str = ""
     counts: Counter[str] = field(default_factory=Counter)
 
+    def tell(self, seq: int, counts: Counter[str], instead: Counter[str] | None = None) -> None:
+        """A record of its items; `instead` is what was told of them before."""
+        self.concluded = seq
+        self.counts = self.counts + counts - (instead or Counter())
+        del self.counts[NOT_APPLIED]
+
 
 class Working:
-    """In step with the records, page by page; an override is forgotten when it is finished.
+    """In step with the records, page by page; an override is forgotten when it is finished and all was told of it.
 
     The tables are read after the end was, and go on changing: what is told beyond the end is not judged.
     """
@@ -70,8 +76,7 @@ class Working:
         if intents:
             raise _untold("intent", min(intents))
         finished = [op_id for op_id, course in self._courses.items() if course.state == OverrideState.FINISHED]
-        self._became(finished)
-        for op_id in finished:
+        for op_id in self._became(finished):
             del self._courses[op_id]
 
     def end(self) -> None:
@@ -106,12 +111,14 @@ class Working:
             course.told, course.state, course.note = seq, body["state"], stored_text(body["note"])
         elif kind == Kind.INTENT:
             self._announced(seq, course, op_id, intents.pop(seq, None))
+        elif kind == Kind.LATE:
+            if intents.pop(seq, None) != (op_id, body["owner"], seq):
+                raise _otherwise(seq, "intent")
+            course.tell(seq, Counter(body["counts"]), Counter(body["instead"]))
         else:
             if self._concluded.pop(body["intent"], None) != seq:
                 raise _otherwise(seq, "intent")
-            course.concluded = seq
-            course.counts += Counter(body["counts"])
-            del course.counts[NOT_APPLIED]
+            course.tell(seq, Counter(body["counts"]))
 
     def _announced(self, seq: int, course: _Course, op_id: str, row: Row | None) -> None:
         if row is None:
@@ -121,14 +128,20 @@ class Working:
         if row[2] is not None:
             self._concluded[seq] = row[2]
 
-    def _became(self, op_ids: Sequence[str]) -> None:
+    def _became(self, op_ids: Sequence[str]) -> list[str]:
+        """Those of them that no later record tells of."""
+        told = []
         for op_id, state, note, counts, concluded, last in self._among(_BECAME, op_ids):
             course = self._courses[op_id]
             still = course.state == OverrideState.FINISHED or last == self._end
             if still and (state, note) != (course.state, course.note):
                 raise _otherwise(course.told, "override_state")
-            if concluded == course.concluded and counts != canonical(course.counts):
+            if concluded != course.concluded:
+                continue
+            if counts != canonical(course.counts):
                 raise _otherwise(course.concluded or course.told, "override_state")
+            told.append(op_id)
+        return told
 
     def _concluded_beyond(self) -> None:
         """What the table calls concluded, though no record did up to the end, was concluded since."""

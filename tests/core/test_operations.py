@@ -860,6 +860,37 @@ def test_what_was_settled_by_another_in_the_meantime_is_not_written(world: World
     assert {what for what, _ in outcomes(other, override).values()} == {"not_applied"}
 
 
+@pytest.mark.parametrize("then", ["settled", "resumed"])
+def test_what_was_written_after_another_had_settled_it_is_on_record(world: World, then: str) -> None:
+    """A process that was suspended within its write, for longer than anybody waits for it."""
+    world.queue.fill(5)
+    other, backend = world.console(), world.queue.open(clock=world.clock)
+    write, away = backend.swap, []
+
+    def suspended(changes: Any, order: Any, authority: Any) -> Any:
+        if not away:
+            world.clock.tick(timedelta(seconds=90))
+            away.extend(other.settle_unresolved(WHO, WHENCE))
+            if then == "resumed":
+                other.resume(away[0].op_id, WHO, WHENCE)
+        return write(changes, order, authority)
+
+    backend.swap = suspended  # type: ignore[method-assign]
+    console = world.console(backends=[backend])
+    plan = console.propose(matching("condition:terminal"), KEEP)
+    with pytest.raises(LeaseLost):
+        console.carry_out(plan.id, confirm(plan))
+    (override,) = other.book.overrides()
+    assert (len(away), override.counts) == (1, {"changed": 5})
+    assert {what for what, _ in outcomes(other, override).values()} == {"changed"}
+    if then == "settled":
+        finished = other.resume(override.op_id, WHO, WHENCE)
+        assert (finished.state, finished.counts) == (OverrideState.FINISHED, {"changed": 5})
+    assert set(world.queue.handed_back().values()) == {1}
+    assert other.undo(override.op_id).changes == 5
+    assert other.book.verify().what == ""
+
+
 def test_a_backend_where_all_is_blocked_need_not_take_writes(world: World) -> None:
     world.queue.fill(3)
     row = {"status": "failed", "attempts": 3, "error": "e", "created": NOON, "updated": NOON}

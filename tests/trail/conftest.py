@@ -28,14 +28,17 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/state/trail.db"
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, sqlite_url: str) -> Iterator[str]:
-    """One trail of each kind."""
-    if request.param == "sqlite":
-        yield sqlite_url
-        return
-    with request.getfixturevalue("postgres").database() as found:
+@pytest.fixture
+def postgres_url(postgres: Server) -> Iterator[str]:
+    with postgres.database() as found:
         yield found
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    """One trail of each kind."""
+    found: str = request.getfixturevalue(f"{request.param}_url")
+    return found
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ import pytest
 from console.core.backend import OutcomeKind
 from console.core.faults import LeaseLost, NoSuchOverride, OverrideRunning, PlanStale, Refused, TrailBroken
 from console.core.override import NOT_APPLIED, ItemOutcome, OverrideState, Request
+from console.trail import verify as verifying
 from console.trail.owner import owner_token
 from console.trail.store import TrailBook
-from tests.trail.world import START, YES, FrozenClock, begun, book_at, carried, chunk, results, sealed
+from tests.trail.world import START, YES, FrozenClock, begun, book_at, carried, chunk, results, sealed, silent
 
 ELSEWHERE = "other-host boot 1 1 r"
 LATER = START + timedelta(seconds=61)
@@ -103,6 +104,7 @@ def test_a_live_owner_is_not_taken_over_a_silent_one_is(book: TrailBook) -> None
     begun(book, owner=ELSEWHERE)
     with pytest.raises(OverrideRunning):
         book.take_over("op1", "me", START + timedelta(seconds=60), YES)
+    silent(book)
     book.take_over("op", "me", LATER, YES)
     assert book.override("op1").owner == "me"
     assert book.records()[-1].kind == "takeover"
@@ -119,8 +121,10 @@ def test_a_live_owner_is_not_taken_over_a_silent_one_is(book: TrailBook) -> None
 
 def test_a_beat_keeps_the_lease_alive(book: TrailBook) -> None:
     begun(book, owner=ELSEWHERE)
+    silent(book)
+    assert not book.override("op1").alive
     assert book.beat("op1", ELSEWHERE, LATER) is None
-    assert book.override("op1").heartbeat == LATER
+    assert book.override("op1").alive
     with pytest.raises(OverrideRunning):
         book.take_over("op1", "me", LATER, YES)
 
@@ -140,6 +144,7 @@ def test_a_stopped_override_is_resumed_a_finished_one_not(book: TrailBook) -> No
 def test_beginning_over_a_dead_owner_stops_their_override_on_record(book: TrailBook) -> None:
     begun(book, owner=ELSEWHERE, places=("/a", "/b"))
     plan = sealed(book, places=("/b",))
+    silent(book)
     book.begin("op2", plan, YES, "me", LATER)
     assert kinds(book) == ["confirm", "state", "confirm"]
     assert book.override("op1").state is OverrideState.STOPPED
@@ -149,13 +154,81 @@ def test_beginning_over_a_dead_owner_stops_their_override_on_record(book: TrailB
     assert book.override("op2").owner == "me"
 
 
-def test_an_outcome_is_not_recorded_by_one_who_lost_the_lease(book: TrailBook) -> None:
+def test_only_who_announced_an_intent_concludes_it_without_the_lease(book: TrailBook) -> None:
     begun(book, owner=ELSEWHERE)
     seq = book.intend("op1", ELSEWHERE, chunk(0, 1), START)
+    silent(book)
     book.take_over("op1", "me", LATER, YES)
     with pytest.raises(LeaseLost):
-        book.conclude("op1", ELSEWHERE, seq, results(0, 1), {}, LATER)
-    assert [intent.seq for intent in book.open_intents("op1")] == [seq]
+        book.conclude("op1", "a third", seq, results(0, 1), {}, LATER)
+    book.conclude("op1", ELSEWHERE, seq, results(0, 1), {}, LATER)
+    assert book.open_intents("op1") == []
+    with pytest.raises(PlanStale):
+        book.conclude("op1", "me", seq, results(0, 1, NOT_APPLIED), {}, LATER)
+    with pytest.raises(LeaseLost):
+        book.intend("op1", ELSEWHERE, chunk(2, 3), LATER)
+    assert book.override("op1").counts == {"changed": 2}
+    assert book.verify().what == ""
+
+
+def test_consoles_whose_clocks_differ_do_not_take_each_other_for_dead(postgres_url: str) -> None:
+    """A trail for a team goes by its server's clock."""
+    hours = timedelta(hours=2)
+    ahead = FrozenClock()
+    ahead.moment = START + hours
+    with book_at(postgres_url) as book, book_at(postgres_url, ahead) as other:
+        begun(book, owner=ELSEWHERE)
+        book.intend("op1", ELSEWHERE, chunk(0, 1), START)
+        assert other.override("op1").alive
+        assert other.overrides()[0].alive
+        assert other.unresolved() == []
+        with pytest.raises(OverrideRunning):
+            other.take_over("op1", "me", ahead.now(), YES)
+        other.ask("op1", Request.PAUSE)
+        assert book.beat("op1", ELSEWHERE, START - hours) is Request.PAUSE
+        assert other.override("op1").alive
+        silent(book)
+        assert not book.override("op1").alive
+        other.take_over("op1", "me", ahead.now() - 2 * hours, YES)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5_000])
+@pytest.mark.parametrize("over", [False, True])
+def test_what_a_process_had_changed_when_it_was_settled_is_told_late(
+    book: TrailBook, monkeypatch: pytest.MonkeyPatch, over: bool, batch: int
+) -> None:
+    """Suspended within its write, settled and done again by another: what it then wrote is on record all the same."""
+    monkeypatch.setattr(verifying, "_BATCH", batch)
+    begun(book, owner=ELSEWHERE)
+    seq = book.intend("op1", ELSEWHERE, chunk(0, 5), START)
+    silent(book)
+    book.take_over("op1", "me", LATER, YES)
+    book.conclude("op1", "me", seq, results(0, 3, NOT_APPLIED) + results(4, 4) + results(5, 5, "indeterminate"), {}, LATER)
+    again = book.intend("op1", "me", chunk(0, 1), LATER)
+    book.conclude("op1", "me", again, results(0, 0) + results(1, 1, "conflicted"), {}, LATER)
+    if over:
+        book.mark("op1", OverrideState.FINISHED, "", LATER)
+    told = results(0, 0, "conflicted") + results(1, 2) + results(3, 3, "failed") + results(4, 5)
+    book.conclude("op1", ELSEWHERE, seq, told, {"backend": "queue"}, LATER)
+    late = book.records()[-1]
+    assert (late.kind, late.body["intent"], late.body["owner"]) == ("late", seq, ELSEWHERE)
+    assert (late.body["counts"], late.body["instead"]) == ({"changed": 3}, {"conflicted": 1, "indeterminate": 1})
+    assert list(book.item_outcomes(late.seq)) == [results(1, 2) + results(5, 5)]
+    assert book.override("op1").counts == {"changed": 5}
+    assert [(found.ranges, found.at) for found in book.intents("op1")][-1] == (((1, 2), (5, 5)), START)
+    assert book.open_intents("op1") == []
+    assert book.verify().what == ""
+    book.conclude("op1", ELSEWHERE, seq, told, {"backend": "queue"}, LATER)
+    assert book.records()[-1] == late
+    begun(book, "op2", places=("/b",))
+    assert book.verify().what == ""
+
+
+def test_an_outcome_is_told_once(book: TrailBook) -> None:
+    begun(book, owner=ELSEWHERE)
+    seq = book.intend("op1", ELSEWHERE, chunk(0, 1), START)
+    silent(book)
+    book.take_over("op1", "me", LATER, YES)
     book.conclude("op1", "me", seq, results(0, 0, NOT_APPLIED) + results(1, 1), {}, LATER)
     assert book.records()[-1].kind == "settle"
     assert book.override("op1").counts == {"changed": 1}
@@ -166,11 +239,11 @@ def test_an_outcome_is_not_recorded_by_one_who_lost_the_lease(book: TrailBook) -
     assert book.verify().ok
 
 
-def test_unresolved_are_open_intents_of_the_dead(book: TrailBook, clock: FrozenClock) -> None:
+def test_unresolved_are_open_intents_of_the_dead(book: TrailBook) -> None:
     begun(book, owner=ELSEWHERE)
     seq = book.intend("op1", ELSEWHERE, {**chunk(0, 1), "ranges": [[0, 0], [3, 5]]}, START)
     assert book.unresolved() == []
-    clock.moment = LATER
+    silent(book)
     (found,) = book.unresolved()
     assert (found.seq, found.op_id, found.backend, found.ranges) == (seq, "op1", "queue", ((0, 0), (3, 5)))
 
@@ -207,11 +280,11 @@ def test_a_stop_is_never_taken_back(book: TrailBook) -> None:
     assert book.beat("op1", owner, START) is None
 
 
-def test_whom_nobody_carries_out_nobody_can_ask(book: TrailBook, clock: FrozenClock) -> None:
+def test_whom_nobody_carries_out_nobody_can_ask(book: TrailBook) -> None:
     begun(book, owner=ELSEWHERE)
     book.mark("op1", OverrideState.PAUSED, "", START, owner=ELSEWHERE)
     book.ask("op1", Request.PAUSE)
-    clock.moment = LATER
+    silent(book)
     for request in Request:
         with pytest.raises(Refused) as refused:
             book.ask("op1", request)

@@ -18,7 +18,7 @@ from console.trail import verify as verifying
 from console.trail.anchor import AnchorLine, read_anchors
 from console.trail.record import GENESIS, Kind, forge, link
 from console.trail.storage import Reading
-from tests.trail.world import START, YES, begun, book_at, carried, chunk, results
+from tests.trail.world import START, YES, begun, book_at, carried, chunk, results, silent
 
 TRIALS = 1000 if os.environ.get("RETRIAGE_FULL") else 150
 
@@ -289,6 +289,7 @@ def test_overrides_that_were_taken_over_settled_or_abandoned_are_as_recorded(url
         book.mark("op1", OverrideState.RUNNING, "", START, owner=owner)
         seq = book.intend("op1", owner, chunk(0, 1), START)
         later = START + timedelta(seconds=61)
+        silent(book)
         book.take_over("op1", "settler", later, YES)
         book.conclude("op1", "settler", seq, [*results(0, 0), *results(1, 1, NOT_APPLIED)], {}, later)
         book.mark("op1", OverrideState.STOPPED, "n\x00\ud800", later)
@@ -296,10 +297,12 @@ def test_overrides_that_were_taken_over_settled_or_abandoned_are_as_recorded(url
         book.take_over("op1", "again", later, YES)
         seq = book.intend("op1", "again", chunk(1, 5), later)
         book.conclude("op1", "again", seq, results(1, 5, "failed"), {}, later)
-        begun(book, "op2", now=later + timedelta(seconds=61))
+        silent(book)
+        begun(book, "op2", now=later)
         assert book.override("op1").state is OverrideState.STOPPED
         assert book.verify().what == ""
-        book.take_over("op1", "last", later + timedelta(seconds=200), YES)
+        silent(book)
+        book.take_over("op1", "last", later, YES)
         book.mark("op1", OverrideState.FINISHED, "", later)
         assert book.verify().what == ""
 

@@ -15,6 +15,8 @@ from console.core.packing import FIRST_BLOCKED, Block, PlanRow, pack
 from console.core.plan import Confirmation, Plan, PlanHash, Share, Whence, Who
 from console.core.release import Over, Release
 from console.trail.owner import owner_token
+from console.trail.record import stamp
+from console.trail.storage import Writing
 from console.trail.store import TrailBook, open_book
 
 START = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
@@ -103,6 +105,15 @@ def chunk(first: int, last: int) -> dict[str, Any]:
 
 def results(first: int, last: int, outcome: str = "changed", detail: str = "") -> list[ItemOutcome]:
     return [ItemOutcome(n, f"queue/{n:06d}", outcome, detail) for n in range(first, last + 1)]
+
+
+def silent(book: TrailBook) -> None:
+    """Every owner was last heard of more than a minute ago, by whichever clock the trail goes."""
+
+    def work(writing: Writing) -> int:
+        return writing.run("UPDATE lease SET heartbeat = ?", (stamp(writing.now(START) - timedelta(seconds=61)),))
+
+    book._storage.write(work)
 
 
 def carried(book: TrailBook, op_id: str = "op1", chunks: int = 3, size: int = 2, **options: Any) -> Plan:
