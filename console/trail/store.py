@@ -69,7 +69,8 @@ class TrailBook(Overrides):
         seq = self._first_anchored()
         if seq is None or read():  # the first one may have been written meanwhile
             return found
-        return Verification(False, found.records, seq, "its anchor is gone: the file is missing or empty")
+        what = "its anchor is gone, or its process was killed before writing it: the file is missing or empty"
+        return Verification(False, found.records, seq, what)
 
     def _first_anchored(self) -> int | None:
         rows = select(self._storage, _ANCHOR_RECORDS, (Kind.ANCHOR.value,))
