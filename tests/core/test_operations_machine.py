@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from console.core.backend import Action, Budget, Order
+from console.core.backend import Action, Authority, Budget, Order
 from console.core.faults import (
     AllBlocked,
     LeaseLost,
@@ -29,7 +31,7 @@ from console.core.faults import (
 )
 from console.core.limits import Limits
 from console.core.operations import Operations
-from console.core.override import OverrideState, Progress
+from console.core.override import Intent, OverrideState, Progress
 from console.core.plan import Plan
 from console.core.release import Canary, Now, Over, Rate, Release
 from console.testing import Flag as StopFlag
@@ -45,6 +47,9 @@ TASKS = [
 ]  # id, status, attempts, seconds until due
 LIMITS = Limits(chunk_target=timedelta(microseconds=1), canary_deadline=timedelta(seconds=2))
 CRASHES = ("before_write", "after_write", "after_outcome")
+SUSPENSIONS = ("settled", "resumed")
+"""What the other console does with an override whose process hears and says nothing for a minute within its write."""
+TROUBLES = [None, None, *CRASHES, *SUSPENSIONS]
 
 
 class Crash(BaseException):
@@ -68,17 +73,36 @@ class Consoles(RuleBasedStateMachine):
         self.world._open.append(worker)
         self.queue = AsyncTaskQueue(worker.database, worker.policy, self.world.clock)
         self.crash: tuple[str, int] | None = None
+        self.who, self.plan_id = 0, ""
         self.consoles = [self.console(), self.console()]
 
     def console(self) -> Operations:
-        return self.world.console(reach=self.reach, limits=LIMITS)
+        backend = self.world.queue.open(clock=self.world.clock)
+        write = backend.swap
+
+        def swap(changes: Any, order: Order, authority: Authority) -> Any:
+            for point in SUSPENSIONS:
+                self.reach(point)
+            return write(changes, order, authority)
+
+        backend.swap = swap  # type: ignore[method-assign]
+        return self.world.console(reach=self.reach, limits=LIMITS, backends=[backend])
 
     def reach(self, point: str) -> None:
         if self.crash and self.crash[0] == point:
             self.crash = (point, self.crash[1] - 1)
             if self.crash[1] == 0:
                 self.crash = None
-                raise Crash
+                if point not in SUSPENSIONS:
+                    raise Crash
+                self.suspend(point)
+
+    def suspend(self, then: str) -> None:
+        self.world.clock.tick(timedelta(seconds=61))
+        other = self.consoles[1 - self.who]
+        for settled in other.settle_unresolved(WHO, WHENCE):
+            if then == "resumed" and settled.plan_id == self.plan_id:
+                other.resume(settled.op_id, WHO, WHENCE)
 
     def act(self, name: str) -> None:
         """The oracle is told whose turn it is: between two steps of the machine nobody else writes."""
@@ -144,24 +168,24 @@ class Consoles(RuleBasedStateMachine):
             return multiple()
 
     @rule(
-        target=overrides, who=st.integers(0, 1), plan=plans, crash=st.sampled_from([None, None, *CRASHES]),
+        target=overrides, who=st.integers(0, 1), plan=plans, crash=st.sampled_from(TROUBLES),
         looks=st.sampled_from([None, None, 1, 2]),
     )
     def apply(self, who: int, plan: Plan, crash: str | None, looks: int | None) -> object:
         known = {override.op_id for override in self.consoles[who].book.overrides()}
         self.world.clock.tick(timedelta(microseconds=1))  # no two overrides read the same microsecond from a real clock
-        self.act(plan.id)
-        self._carry(who, crash, looks, plan)
+        self._carry(who, crash, looks, plan, plan.id)
         begun = [override.op_id for override in self.consoles[who].book.overrides() if override.op_id not in known]
         return multiple(*begun)
 
-    @rule(who=st.integers(0, 1), override=overrides, crash=st.sampled_from([None, None, *CRASHES]))
+    @rule(who=st.integers(0, 1), override=overrides, crash=st.sampled_from(TROUBLES))
     def resume(self, who: int, override: str, crash: str | None) -> None:
         self.world.clock.tick(timedelta(microseconds=1))
-        self.act(self.consoles[who].book.override(override).plan_id)
-        self._carry(who, crash, None, override)
+        self._carry(who, crash, None, override, self.consoles[who].book.override(override).plan_id)
 
-    def _carry(self, who: int, crash: str | None, looks: int | None, what: Plan | str) -> None:
+    def _carry(self, who: int, crash: str | None, looks: int | None, what: Plan | str, plan_id: str) -> None:
+        self.act(plan_id)
+        self.who, self.plan_id = who, plan_id
         console, stop = self.consoles[who], StopFlag(after_looks=looks)
         self.crash = (crash, 1) if crash else None
 
@@ -235,8 +259,13 @@ class Consoles(RuleBasedStateMachine):
                 f"queue/{id}"
                 for (id,) in self.world.queue.run("SELECT DISTINCT task_id FROM oracle WHERE actor = ?", (override.plan_id,))
             }
-            assert all(len(times) == 1 for times in told.values()), "one outcome per item"
-            by_kind = {kind: {key for key, (what,) in told.items() if what == kind} for kind in ("changed", "indeterminate")}
+            late = {
+                outcome.key for intent in book.intents(override.op_id) if _kind(book, intent) == "late"
+                for batch in book.item_outcomes(intent.seq) for outcome in batch
+            }
+            assert all(len(times) == 1 or (key in late and times.count("changed") == 1) for key, times in told.items()), "one outcome per item"
+            assert override.counts == Counter("changed" if "changed" in times else times[-1] for times in told.values())
+            by_kind = {kind: {key for key, times in told.items() if kind in times} for kind in ("changed", "indeterminate")}
             announced = {
                 row.key
                 for intent in book.open_intents(override.op_id)
@@ -246,6 +275,12 @@ class Consoles(RuleBasedStateMachine):
             }
             assert by_kind["changed"] <= changed_in_fact, "nothing is said to have changed that did not"
             assert changed_in_fact <= by_kind["changed"] | by_kind["indeterminate"] | announced, "nothing changed in silence"
+
+
+def _kind(book: Any, intent: Intent) -> str:
+    record = book.record(intent.seq)
+    assert record is not None
+    return str(record.kind)
 
 
 TestConsoles = Consoles.TestCase
