@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.faults import audit, closed, frozen, hangup, kill, mutate, rivals, signals, soak, suite, tamper
+from tests.faults import audit, closed, frozen, hangup, kill, mutate, rivals, signals, soak, suite, suspended, tamper
 from tests.faults.systems import KINDS, ON_POSTGRES
 from tests.faults.table import Line, Unit, run_apart, show, timed
 
@@ -116,6 +116,18 @@ def signalled(order: Order, kind: str) -> Iterator[Line]:
         yield Line("  the naive script is caught", total.trials, f"unrecorded {total.unrecorded}", bool(total.unrecorded))
 
 
+def slept(order: Order, kind: str) -> Iterator[Line]:
+    total, trials = suspended.Suspended(), order.count(12, 1)
+    for n in range(trials):
+        suspended.trial(kind, order.count(1_000, 300), order.seed + n, total)
+    yield Line(f"suspended in mid-override and settled by another: {kind}", total.trials, total.counts, total.ok and total.settled == trials)
+    if kind == "sqlite_queue":
+        total = suspended.Suspended()
+        while not total.twice and total.trials < 10:
+            suspended.trial(kind, 300, order.seed, total, naive=True)
+        yield Line("  a naive script that wakes is caught", total.trials, f"twice {total.twice}", bool(total.twice))
+
+
 def tampered(order: Order, _: str) -> Iterator[Line]:
     total = tamper.trials(order.count(1_000, 100), order.seed)
     yield Line("tampering is found", total.trials, f"missed {total.missed}", total.ok)
@@ -170,6 +182,7 @@ PARTS: dict[str, tuple[Callable[[Order, str], Iterator[Line]], Sequence[str]]] =
     "soak": (soaked, ONE),
     "kill": (killed, sorted(KINDS, key=lambda kind: -OVERRIDES[kind])),
     "signals": (signalled, list(KINDS)),
+    "suspended": (slept, list(KINDS)),
     "cut": (cut, ON_POSTGRES),
     "rivals": (rivalled, list(KINDS)),
     "mutate": (mutated, list(KINDS)),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from console.ui import screens
-from tests.faults import audit, closed, frozen, hangup, kill, mutate, rivals, signals, soak, tamper
+from tests.faults import audit, closed, frozen, hangup, kill, mutate, rivals, signals, soak, suspended, tamper
 from tests.faults.__main__ import OVERRIDES, PARTS, WAITING
 from tests.faults.processes import ROOT
 from tests.faults.systems import KINDS, ON_POSTGRES
@@ -132,6 +132,21 @@ def test_a_signal_in_mid_override(kind: str, number: int, items: int) -> None:
     signals.trial(kind, number, items, total)  # type: ignore[arg-type]
     assert total.ok, total
     assert total.midway == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite_queue", "file_queue", "postgres_analyses"])
+def test_suspended_in_mid_override_and_settled_by_another(kind: str) -> None:
+    total = suspended.Suspended()
+    suspended.trial(kind, 300, SEED, total)
+    assert total.ok, total
+    assert total.settled == 1
+
+
+def test_a_naive_script_that_wakes_is_caught() -> None:
+    total = suspended.Suspended()
+    while not total.twice and total.trials < 5:
+        suspended.trial("sqlite_queue", 300, SEED, total, naive=True)
+    assert total.twice > 0
 
 
 def test_tampering_is_found_and_looking_at_numbers_alone_is_not_enough() -> None:

@@ -1,0 +1,137 @@
+"""Suspended in mid-override (a lid, a frozen container) until another console takes it for dead and settles; then woken."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import tempfile
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from console.core.faults import Fault, TrailUnavailable
+from console.core.operations import Operations
+from console.core.override import OverrideState
+from tests.faults import processes, systems
+from tests.faults.world import WHENCE, WHO, final_outcomes
+
+PATIENCE = 60
+
+
+@dataclass
+class Suspended:
+    """`twice`, `unrecorded`, `unfinished` and `broken` must be 0."""
+
+    trials: int = 0
+    settled: int = 0
+    """Overrides that the other console took over while their process was suspended."""
+    late: int = 0
+    """Records of what it changed all the same when it woke."""
+    twice: int = 0
+    unrecorded: int = 0
+    """Items handed back that the trail does not say were changed, or the other way round."""
+    unfinished: int = 0
+    broken: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not (self.twice or self.unrecorded or self.unfinished or self.broken)
+
+    @property
+    def counts(self) -> str:
+        return (
+            f"twice {self.twice}, unrecorded {self.unrecorded}, unfinished {self.unfinished}, broken {self.broken};"
+            f" {self.settled} settled meanwhile, {self.late} told late"
+        )
+
+
+def trial(kind: str, items: int, seed: int, total: Suspended, *, naive: bool = False) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="retriage-suspended-"))
+    try:
+        system, _ = systems.create(kind, folder, items)
+        try:
+            total.trials += 1
+            if naive:
+                _scripts(system, total)
+            else:
+                _trial(system, items, random.Random(seed), total)
+        finally:
+            system.drop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _scripts(system: systems.System, total: Suspended) -> None:
+    """A naive script that is suspended, and another that does its work meanwhile; the first goes on with its list."""
+    first = _midway(system, "--naive")
+    _suspend(first)
+    worker = processes.start("work", str(system.folder), "1")
+    second = processes.start("carry", str(system.folder), "--naive")
+    time.sleep(1)
+    first.send_signal(signal.SIGCONT)
+    for script in (first, second):
+        script.communicate(timeout=PATIENCE)
+    worker.terminate()
+    worker.communicate(timeout=PATIENCE)
+    total.twice += sum(times > 1 for times in system.handed_back().values())
+
+
+def _trial(system: systems.System, items: int, chance: random.Random, total: Suspended) -> None:
+    console = processes.console_of(system.folder, deadline=0.5)
+    plan = processes.propose(console, system.folder)
+    process = _midway(system, "--chunk", "1")
+    while process.poll() is None:
+        time.sleep(chance.random() * 0.02)
+        if _suspend(process):
+            taken = _taken(console, system.folder)
+            process.send_signal(signal.SIGCONT)
+            if taken:
+                total.settled += 1
+                break
+    process.communicate(timeout=PATIENCE)
+    try:
+        override = processes.bring_to_its_end(system.folder, console)
+    except Fault:
+        total.unfinished += 1
+        return
+    told = final_outcomes(console.book, override.op_id)
+    handed_back = system.handed_back()
+    total.twice += sum(times > 1 for times in handed_back.values())
+    total.unrecorded += len({f"{system.name}/{id}" for id in handed_back} ^ {key for key, said in told.items() if "changed" in said})
+    total.unfinished += override.state is not OverrideState.FINISHED or len(told) != plan.changes or len(handed_back) != items
+    total.broken += not console.book.verify().ok  # type: ignore[attr-defined]
+    total.late += sum(record.kind == "late" for record in console.book.records(limit=100_000))  # type: ignore[attr-defined]
+    processes.close(console)
+
+
+def _midway(system: systems.System, *options: str) -> subprocess.Popen[str]:
+    process = processes.start("carry", str(system.folder), *options)
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and len(system.handed_back()) < 2:
+        time.sleep(0.002)
+    return process
+
+
+def _suspend(process: subprocess.Popen[str]) -> bool:
+    """Whether it was still there to be."""
+    process.send_signal(signal.SIGSTOP)
+    while process.poll() is None:
+        if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def _taken(console: Operations, folder: Path) -> bool:
+    """A minute goes by, for the trail; the other console looks for what is unresolved, as at every start."""
+    try:
+        with closing(sqlite3.connect(folder / "state" / "trail.db", timeout=0.05, isolation_level=None)) as trail:
+            trail.execute("UPDATE lease SET heartbeat = '2001-01-01T00:00:00.000000Z'")
+        console.settle_unresolved(WHO, WHENCE)
+    except (sqlite3.OperationalError, TrailUnavailable):
+        return False  # it sleeps with the trail's lock in its hand
+    return console.book.overrides()[0].state is not OverrideState.RUNNING
