@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from console.core.backend import Backend
+from console.core.faults import BackendBusy, BackendFault, DeadlineExceeded, Unreachable
 from console.core.item import Condition, Item, ItemKey
 
 _BAD = frozenset({Condition.RETRYING, Condition.FAILED, Condition.TERMINAL, Condition.STUCK})
 _SAMPLE = 1_000
 """Of a large step, so many are watched."""
+_PASSING = (Unreachable, BackendBusy, DeadlineExceeded)
+"""What may be over by the next look: nothing is written meanwhile, so looking again costs nothing but time."""
 
 
 @dataclass(slots=True)
@@ -25,6 +28,8 @@ class Watch:
     bad: int = 0
     same_cause: int = 0
     total: int = 0
+    unread: BackendFault | None = None
+    """Why the last look saw nothing."""
 
     def add(self, key: ItemKey, at: datetime) -> None:
         if self.total < _SAMPLE:
@@ -37,8 +42,12 @@ class Watch:
 
     def look(self, backend: Backend) -> None:
         """Judge what the backend shows executed since, and not running now."""
-        now = backend.now()
-        items = backend.items(list(self.handed_back), now)
+        try:
+            items = backend.items(list(self.handed_back), backend.now())
+        except _PASSING as fault:
+            self.unread = fault
+            return
+        self.unread = None
         for key, at in list(self.handed_back.items()):
             item = items.get(key)
             if item is not None and not _executed(item, at):
@@ -66,12 +75,13 @@ def wait_for(
 ) -> str | None:
     """Watch a step until it is judged: the reason to stop, or None to go on. `pause` waits and tells the time."""
     late = False
-    while True:
+    while watch.waiting:
         watch.look(backend)
-        if watch.total and watch.bad > limit * watch.total:
+        if watch.bad > limit * watch.total:
             return f"{watch.summary()}: more than {limit:.0%} failed again"
-        if not watch.waiting:
-            return None
-        if late:
+        if late and watch.unread is not None:
+            return f"{watch.summary()}: they could not be read: {watch.unread}"
+        if late and watch.waiting:
             return f"{watch.summary()}: not all were executed in time"
-        late = pause() >= until
+        late = bool(watch.waiting) and pause() >= until
+    return None

@@ -122,6 +122,8 @@ class Carrier:
         def pause() -> datetime:
             self._progress.judged_by = until + (self._held - held)
             self._progress.note = seen.summary()
+            if seen.unread is not None:
+                self._progress.note += f"; looks again, as this look failed: {seen.unread}"
             self._watch(self._progress)
             self._wait(_NAP)
             return self._clock.now() - (self._held - held)  # nobody is late while it is paused

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -213,6 +215,70 @@ def test_the_summary_is_told_while_waiting(world: CanaryWorld) -> None:
     notes: list[str] = []
     carried(world, watch=lambda progress: notes.append(progress.note))
     assert "canary: 7 good, 0 bad of 20, 13 not judged yet" in notes
+
+
+# -- a backend that does not answer while it is only watched ---------------------------------------------
+
+
+class Locks:
+    """Somebody who holds the whole queue file for himself from one look at the canary on, for so many looks."""
+
+    def __init__(self, world: CanaryWorld, folder: Path, looks: int) -> None:
+        world.queue = QueueFile.create(folder / "locked.db", wal=False)
+        world.queue.fill(40)
+        self.backend = world.queue.open(clock=world.clock, deadline=timedelta(milliseconds=300))
+        self.notes: list[str] = []
+        self._left = looks
+        self._workers, world.clock.queues = AsyncTaskQueue(self.backend.database, self.backend.policy, world.clock), []
+        self._clock = world.clock
+        self._holder = sqlite3.connect(world.queue.path, isolation_level=None, timeout=30)
+
+    def watch(self, progress: Progress) -> None:
+        self.notes.append(progress.note)
+        if "not judged" not in progress.note:
+            return
+        if self._left and not self._holder.in_transaction:
+            self._holder.execute("BEGIN EXCLUSIVE")
+        elif self._holder.in_transaction:
+            self._left -= 1
+            if not self._left:
+                self._holder.execute("ROLLBACK")
+                self._clock.queues = [self._workers]
+
+    def close(self) -> None:
+        self._holder.close()
+
+
+def test_a_look_that_fails_is_only_one_look_the_less(world: CanaryWorld, tmp_path: Path) -> None:
+    with closing(Locks(world, tmp_path, looks=2)) as locks:
+        override = carried(world, console=world.console(backends=[locks.backend]), watch=locks.watch)
+        told = [note for note in locks.notes if "someone holds its lock" in note]
+    assert (override.state, override.counts) == (OverrideState.FINISHED, {"changed": 40})
+    assert len(told) == 2
+    assert told[0].startswith("canary: 0 good, 0 bad of 20, 20 not judged yet; looks again, as this look failed: ")
+    assert "failed" not in override.note, "what was told of a look is over with the next"
+
+
+def test_a_canary_that_could_not_be_read_in_time_is_not_a_good_one(world: CanaryWorld, tmp_path: Path) -> None:
+    with closing(Locks(world, tmp_path, looks=1_000)) as locks:
+        limits = Limits(canary_deadline=timedelta(seconds=2))
+        override = carried(world, console=world.console(backends=[locks.backend], limits=limits), watch=locks.watch)
+    assert (override.state, override.counts) == (OverrideState.STOPPED, {"changed": 20})
+    assert override.note.startswith("canary: 0 good, 0 bad of 20, 20 not judged yet: they could not be read: ")
+    assert "someone holds its lock" in override.note
+    assert sum(world.queue.handed_back().values()) == 20
+
+
+def test_what_no_other_look_would_change_ends_it_at_once(world: CanaryWorld) -> None:
+    def watch(progress: Progress) -> None:
+        if "not judged" in progress.note:
+            world.queue.run("ALTER TABLE async_tasks RENAME TO moved")
+
+    world.clock.queues.clear()
+    override = carried(world, watch=watch)
+    assert (override.state, override.counts) == (OverrideState.STOPPED, {"changed": 20})
+    assert "no such table" in override.note
+    assert world.clock.now() - NOON < timedelta(seconds=5)
 
 
 # -- resuming: the canary is never skipped ---------------------------------------------------------------
