@@ -91,10 +91,13 @@ class Rules:
 
     def turning_point(self, now: datetime) -> datetime | None:
         """Of rows that were given up alike, the decision turns on whether `processed_at` is later than this, as it
-        is stored; None where stored times do not compare as instants do."""
+        is stored; None where stored times do not compare as instants do, or the calendar has no such time."""
         if not isinstance(self._time, Naive) or self._time.repeats:
             return None
-        return self._time.encode(now - self._delays[0])
+        try:
+            return self._time.encode(now - self._delays[0])
+        except OverflowError:
+            return None
 
     def _spent(self, row: Native) -> str:
         if row.retry_count is None:

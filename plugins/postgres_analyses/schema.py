@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -24,6 +24,8 @@ LATER = "retriage_later"
 """An SQL function of our own for SQLite: a stored time plus seconds."""
 
 _LONGEST_SCHEDULE = 64
+_CALENDAR = timedelta(days=date.max.toordinal())
+"""From whenever it is counted, so long a wait ends after the last day there is; an interval holds not much more."""
 _is_integer = re.compile("0|-?[1-9][0-9]{0,18}").fullmatch
 
 
@@ -201,6 +203,7 @@ class _Pipeline:
 
     def _after(self, wait: timedelta) -> Expression:
         """The base and a wait, by the instants they mean: a wall clock may jump in between."""
+        wait = min(wait, _CALENDAR)
         seconds: Any = sa.literal_column(f"{wait.total_seconds():f}")
         if isinstance(self._time, IsoText):
             return cast("Expression", getattr(sa.func, LATER)(self.base, seconds))

@@ -14,10 +14,11 @@ import pytest
 
 from console.core.backend import Budget, Flag, Order, PageRequest
 from console.core.faults import AllBlocked, ReadOnlyRefused
-from console.core.policy import FixedDelays, PolicyOverride
-from console.core.query import Filter
+from console.core.policy import Backoff, Exponential, FixedDelays, PolicyOverride
+from console.core.query import Filter, Sort, SortField
+from console.core.text import duration
 from tests.plugins.postgres_analyses.operating import Operator, operating
-from tests.plugins.postgres_analyses.world import TABLE, Table
+from tests.plugins.postgres_analyses.world import TABLE, Table, postgres_table
 
 FRESH = Order(budget=Budget.FRESH)
 FORCED = Order(flags=frozenset({Flag.ALLOW_UNRECOVERABLE}))
@@ -74,6 +75,34 @@ def test_a_time_at_the_end_of_the_calendar_is_a_time(table: Table, tmp_path: Pat
         assert next(iter(plan.blocked)).startswith("the loop's stuck rule takes it only from 9999-12-31")
         (item,) = operator.backend.page(PageRequest(Filter.parse("next>1d"), datetime.now(UTC))).items
         assert item.key.parts[0] == str(waiting)
+
+
+NEVER = [FixedDelays((timedelta(days=999_999_999),)), Exponential(timedelta(days=999_999), 1e9)]
+
+
+@pytest.mark.parametrize("backoff", NEVER)
+def test_a_delay_longer_than_the_calendar_never_ends(table: Table, tmp_path: Path, backoff: Backoff) -> None:
+    given_up_and_waiting(table, tmp_path, backoff)
+
+
+@pytest.mark.parametrize("backoff", NEVER)
+def test_the_same_where_many_are_drafted_at_once(tmp_path: Path, backoff: Backoff) -> None:
+    with postgres_table(zone="UTC") as table:
+        given_up_and_waiting(table, tmp_path, backoff)
+
+
+def given_up_and_waiting(table: Table, folder: Path, backoff: Backoff) -> None:
+    given_up = failed(table, retry_count=3, last_retry_at=ago(HOUR))
+    waiting = failed(table, retry_count=1, last_retry_at=ago(HOUR))
+    with operating(table.open(policy=PolicyOverride(max_attempts=4, backoff=backoff)), folder) as operator:
+        request = PageRequest(Filter.parse("condition:retrying next>1h"), datetime.now(UTC), Sort(SortField.NEXT))
+        (item,) = operator.backend.page(request).items
+        assert item.key.parts[0] == str(waiting)
+        assert item.verdict.next_retry_at == datetime.max.replace(tzinfo=UTC)
+        plan = operator.plan(Filter.parse("condition:retrying,terminal"), order=FRESH)
+        assert any(f"its own loop waits until {duration(backoff.bounds(1)[0])} after" in one for one in plan.warnings)
+        assert operator.apply(plan).counts == {"changed": 2}
+    assert (table.row(given_up)["retry_count"], table.row(waiting)["retry_count"]) == (0, 0)
 
 
 def test_an_error_that_is_not_recoverable_needs_the_flag_and_goes_through_the_stuck_rule(
