@@ -67,7 +67,7 @@ class Statuses:
             value: part for value, part in status.values.items()
             if self._attached.options.preset is None or labels is None or value in labels  # of another version
         }
-        self.stored = meanings = {self._fitting(value, found): part for value, part in known.items()}
+        self.stored = meanings = self._meanings(known, found)
         column = self._exactly(found.expression)
         leads: dict[Mapped | None, Predicate | None] = {
             part: _any_of(column, [value for value, meant in meanings.items() if meant == part])
@@ -77,6 +77,19 @@ class Statuses:
         shown = found.expression if self._sqlite or found.type == "text" else sa.cast(found.expression, sa.Text)
         texts = {text_of(value): part for value, part in meanings.items()}
         return shown, (dict(meanings) if self._sqlite else cast("dict[Any, Mapped]", texts)), leads
+
+    def _meanings(self, known: Mapping[Native, Mapped], found: Found) -> dict[Native, Mapped]:
+        """By the value as the column holds it, which a text and a number of the mapping may share."""
+        written: dict[Native, Native] = {}
+        meanings: dict[Native, Mapped] = {}
+        for value, part in known.items():
+            held = self._fitting(value, found)
+            first = written.setdefault(held if self._sqlite else text_of(held), value)
+            if first != value:
+                told = f"{first!r} and {value!r} are one value of a column of type {found.type}"
+                raise self._attached.wrong(told, "status", fix="Keep one of them.")
+            meanings[held] = part
+        return meanings
 
     def _fitting(self, value: Native, found: Found) -> Native:
         """The value as the column holds it, or why it cannot."""
