@@ -20,7 +20,7 @@ from console.core.ports import Never, Stop
 from console.core.query import Cursor, Field, Filter, Page, Sort, Term
 from console.core.signature import signatures_of
 from console.sql.database import Database, Row
-from console.sql.layout import Expression, Layout, Predicate, Segment
+from console.sql.layout import Expression, Layout, Predicate, Roles, Segment
 from console.sql.paging import (
     BYTEWISE,
     NO_TAIL,
@@ -34,7 +34,8 @@ from console.sql.paging import (
     tail_of,
 )
 from console.sql.statement import Binds, Prepared
-from console.sql.where import Where, has_key, head_of, is_given_key, plain_keys
+from console.sql.values import text
+from console.sql.where import Where, has_key, head_of, is_given_key, may_be_loose, plain_keys, shows_key
 
 _KEPT_STATEMENTS = 128
 _KEYS_PER_READ = 200
@@ -318,25 +319,52 @@ class Reader:
     ) -> list[Row]:
         """By one statement for so many plain keys, kept; what is no plain key is asked for by one of its own."""
         segments, sqlite = list(self._keyed()), self._database.dialect.name == "sqlite"
-
-        def build(those: Callable[[int, Segment], Predicate]) -> Any:
-            return _all(
-                sa.select(*(segment.roles.row if columns is None else columns))
-                .select_from(segment.source)
-                .where(those(number, segment))
-                for number, segment in enumerate(segments)
-            )
-
         given = plain_keys([segment.roles for segment in segments], [key.parts for key in keys], sqlite)
         if given is None:
-            binds = Binds()
-            statement = build(lambda _, segment: _is_one_of(segment, keys, binds, sqlite))
-            return self._database.read(Prepared(statement, binds, self._database.dialect), now)
-        kept = self._prepared(
-            ("keys", len(keys), columns),
-            lambda binds: build(lambda n, segment: is_given_key(segment.roles, n, len(keys), binds, sqlite)),
-        )
-        return [] if kept is None else self._database.read(kept, now, given)
+            rows = self._rows_where(segments, columns, now, partial(_is_one_of, keys, sqlite))
+        else:
+            kept = self._prepared(
+                ("keys", len(keys), columns),
+                lambda binds: _of_each(
+                    segments, columns, lambda n, roles: is_given_key(roles, n, len(keys), binds, sqlite)
+                ),
+            )
+            rows = [] if kept is None else self._database.read(kept, now, given)
+        return rows + self._loose(segments, keys, now, columns) if sqlite and len(rows) < len(keys) else rows
+
+    def _rows_where(
+        self,
+        segments: Sequence[Segment],
+        columns: tuple[Expression, ...] | None,
+        now: datetime,
+        those: Callable[[Roles, Binds], Predicate],
+    ) -> list[Row]:
+        binds = Binds()
+        statement = _of_each(segments, columns, lambda _, roles: those(roles, binds))
+        return self._database.read(Prepared(statement, binds, self._database.dialect), now)
+
+    def _loose(
+        self,
+        segments: Sequence[Segment],
+        keys: Sequence[ItemKey],
+        now: datetime,
+        columns: tuple[Expression, ...] | None,
+    ) -> list[Row]:
+        """Rows of SQLite that hold their key as another type than their column's, which may hold anything; of the
+        keys that no other row has, because 1 and '1' are two rows."""
+        found: list[Row] = []
+        for segment in segments:
+            key, row = segment.roles.key, segment.roles.row if columns is None else columns
+            some = [one for one in keys if may_be_loose(segment.roles, one.parts)]
+            if not some:
+                continue
+            usual = {_told(held) for held in self._rows_where([segment], key, now, partial(_is_one_of, some, True))}
+            missing = {one.parts: one for one in some if one.parts not in usual}
+            if missing:
+                asked = partial(_shows_one_of, list(missing.values()))
+                loose = self._rows_where([segment], (*key, *row), now, asked)
+                found += [held[len(key) :] for held in loose if _told(held[: len(key)]) in missing]
+        return found
 
     def _keyed(self) -> Iterator[Segment]:
         """One segment for each way a key finds its row; their leads would only mislead the planner."""
@@ -384,6 +412,30 @@ def _or_null(column: Expression | None) -> Expression:
     return sa.null() if column is None else column
 
 
-def _is_one_of(segment: Segment, keys: Sequence[ItemKey], binds: Binds, sqlite: bool) -> Predicate:
-    fitting = [key.parts for key in keys if len(key.parts) == len(segment.roles.key)]
-    return has_key(segment.roles, fitting, binds, sqlite)
+def _of_each(
+    segments: Sequence[Segment],
+    columns: tuple[Expression, ...] | None,
+    those: Callable[[int, Roles], Predicate],
+) -> Any:
+    return _all(
+        sa.select(*(segment.roles.row if columns is None else columns))
+        .select_from(segment.source)
+        .where(those(number, segment.roles))
+        for number, segment in enumerate(segments)
+    )
+
+
+def _is_one_of(keys: Sequence[ItemKey], sqlite: bool, roles: Roles, binds: Binds) -> Predicate:
+    return has_key(roles, _fitting(keys, roles), binds, sqlite)
+
+
+def _shows_one_of(keys: Sequence[ItemKey], roles: Roles, binds: Binds) -> Predicate:
+    return shows_key(roles, _fitting(keys, roles), binds)
+
+
+def _fitting(keys: Sequence[ItemKey], roles: Roles) -> list[tuple[str, ...]]:
+    return [key.parts for key in keys if len(key.parts) == len(roles.key)]
+
+
+def _told(key: Row) -> tuple[str, ...]:
+    return tuple(map(text, key))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import repeat
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -21,6 +23,7 @@ from console.sql.times import Aware, Naive, TimeStyle
 _MIRRORED = {Op.BELOW: Op.ABOVE, Op.AT_MOST: Op.AT_LEAST, Op.ABOVE: Op.BELOW, Op.AT_LEAST: Op.AT_MOST}
 
 _LONGEST = timedelta(days=999_999_000)
+_WHOLE = re.compile("0|-?[1-9][0-9]{0,18}")
 _LITERAL_IN_GLOB = str.maketrans({"[": "[[]", "?": "[?]", "*": "[*]"})
 _LITERAL_IN_LIKE = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
 
@@ -101,7 +104,8 @@ class Where:
     def _has_id(self, roles: Roles, written: Sequence[str], binds: Binds) -> Predicate:
         ids = dict.fromkeys(id for one in written for id in (one, one.removeprefix(f"{self._backend}/")))
         keys = [tuple(map(unquoted, id.split("/"))) for id in ids]
-        return has_key(roles, [parts for parts in keys if len(parts) == len(roles.key)], binds, self._sqlite)
+        fitting = [parts for parts in keys if len(parts) == len(roles.key)]
+        return shows_key(roles, fitting, binds) if self._sqlite else has_key(roles, fitting, binds, sqlite=False)
 
     def _glob(self, column: Expression, wanted: Glob, binds: Binds) -> Predicate:
         if self._sqlite:
@@ -177,6 +181,48 @@ def _is_part(column: Expression, parts: Sequence[str], binds: Binds, sqlite: boo
         return column.in_([binds.value(part) for part in parts])
     same = column.in_([binds.value(one) for part in parts for one in (part, as_bytes(part))])
     return same if all(parts) else sa.or_(same, column.is_(None))
+
+
+def shows_key(roles: Roles, keys: Sequence[tuple[str, ...]], binds: Binds) -> Predicate:
+    """Whether a row of SQLite is listed under one of these keys, whatever type of value its columns hold."""
+    if not keys or len(roles.key) > 1:
+        found = (map(_shows_part, roles.key, ([part] for part in parts), repeat(binds)) for parts in keys)
+        return sa.or_(sa.false(), *(sa.and_(*parts) for parts in found))
+    (column,) = roles.key
+    return _shows_part(column, [part for (part,) in keys], binds)
+
+
+def may_be_loose(roles: Roles, parts: tuple[str, ...]) -> bool:
+    """Whether a row may be listed under this key that `is_key` does not find: a text and a BLOB it finds alike."""
+    fits = len(parts) == len(roles.key)
+    return fits and (roles.native_key is not None or any(_whole(part) or _real(part) is not None for part in parts))
+
+
+def _shows_part(column: Expression, parts: Sequence[str], binds: Binds) -> Predicate:
+    """By all values that are read as such a text, which an index finds; of those that are equal to one of them and
+    are not (1.0 to 1, 7 to '07' in a column of numbers), none."""
+    whole = [int(part) for part in parts if _whole(part)]
+    broken = [number for part in parts if (number := _real(part)) is not None]
+    texts = [binds.value(part) for part in parts]
+    equal = column.in_([*texts, *map(binds.value, [*map(as_bytes, parts), *whole, *broken])])
+    is_real = sa.func.typeof(column) == sa.literal_column("'real'")  # which SQLite writes otherwise than it is read
+    told = sa.and_(sa.not_(is_real), sa.cast(column, sa.Text).in_(texts))
+    if broken:
+        told = sa.or_(told, sa.and_(is_real, column.in_(list(map(binds.value, broken)))))
+    same = sa.and_(equal, told)
+    return same if all(parts) else sa.or_(same, column.is_(None))
+
+
+def _whole(part: str) -> bool:
+    return bool(_WHOLE.fullmatch(part)) and -(2**63) <= int(part) < 2**63
+
+
+def _real(part: str) -> float | None:
+    try:
+        number = float(part)
+    except ValueError:
+        return None
+    return number if str(number) == part and part != "nan" else None
 
 
 def _text_of(field: Field, roles: Roles) -> Expression:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -20,9 +21,8 @@ from console.core.text import DETAIL_LIMIT
 from console.sql.backend import SqlBackend, clock_finding, require_columns
 from console.sql.database import Row
 from console.sql.guarded import SqliteGuard
-from console.sql.layout import Layout
+from console.sql.layout import Expression, Layout
 from console.sql.sqlite import SqliteDatabase, sqlite_path
-from console.sql.statement import Binds, Prepared
 from console.sql.times import IsoText
 from console.sql.values import text
 from plugins import _contract_queue as contract
@@ -178,33 +178,23 @@ class SqliteQueue(SqlBackend):
 
     def _native(self, key: ItemKey, now: datetime) -> tuple[tuple[str, str | None], ...]:
         """Every column as text, each cut to what a detail view shows."""
-        binds = Binds()
-        limit: Any = sa.literal_column(str(DETAIL_LIMIT))
+        rows = list(self._reader.rows([key], now, tuple(self._detailed.values())))
+        values = rows[0] if rows else (None,) * len(self._detailed)
+        return tuple(
+            (name, None if value is None else text(value))
+            for name, value in zip(self._detailed, values, strict=True)
+        )
+
+    @cached_property
+    def _detailed(self) -> dict[str, Expression]:
         if self.dialect == "async_tasks":
             columns = [(name, schema.ASYNC_TASKS.c[name]) for name in schema.ASYNC_COLUMNS]
-            source: Any = schema.ASYNC_TASKS
-            id_column = schema.ASYNC_TASKS.c.task_id
         else:
             columns = [(name, schema.TASKS.c[name]) for name in schema.TASK_COLUMNS]
             columns += [(f"results.{name}", schema.RESULTS.c[name]) for name in schema.RESULT_COLUMNS]
-            source = schema.TASKS.outerjoin(schema.RESULTS, schema.RESULTS.c.task_id == schema.TASKS.c.id)
-            id_column = schema.TASKS.c.id
-        select = (
-            sa.select(
-                *(
-                    sa.func.substr(column, sa.literal_column("1"), limit).label(f"n{n}")
-                    for n, (_, column) in enumerate(columns)
-                )
-            )
-            .select_from(source)
-            .where(id_column == binds.value(key.parts[0]))
-        )
-        rows = self.database.read(Prepared(select, binds, self.database.dialect), now)
-        values = rows[0] if rows else (None,) * len(columns)
-        return tuple(
-            (name, None if value is None else text(value))
-            for (name, _), value in zip(columns, values, strict=True)
-        )
+        first: Any = sa.literal_column("1")
+        limit: Any = sa.literal_column(str(DETAIL_LIMIT))
+        return {name: sa.func.substr(column, first, limit).label(f"n{n}") for n, (name, column) in enumerate(columns)}
 
     def _history(self, native: dict[str, str | None], attempts: int) -> tuple[Attempt, ...]:
         """These queues keep the last attempt only."""

@@ -21,7 +21,8 @@ from console.core.query import COMPARISONS, Field, Filter, Glob, Op, Term
 from console.sql.layout import Roles
 from console.sql.statement import Binds, Prepared
 from console.sql.times import IsoText
-from console.sql.where import Where
+from console.sql.values import text
+from console.sql.where import Where, shows_key
 from console.testing import ALL, NOON, World
 from tests.plugins.sqlite_queue import queue_files as files
 
@@ -109,3 +110,31 @@ def test_every_key_is_found_by_what_the_list_shows(world: World) -> None:
 @pytest.mark.parametrize("parts", [(), ("a", "b"), ("",), ("\ud800",), ("x", "y", "z")])
 def test_a_key_of_another_shape_finds_nothing(world: World, parts: tuple[str, ...]) -> None:
     assert world.backend.items([ItemKey("queue", parts)], NOON) == {}
+
+
+HELD = ["1", 1, b"1", "01", 7, 7.5, "7.5", 8.0, "8", "8.0", 1e22, "1e+22", "1.0e+22", -3, "-3", 2**63 - 1, str(2**63), "x", b"x", "", b"",
+        float("inf"), "inf", "nan", "é", b"\xff", "X", 9.5e-7]
+
+
+@pytest.mark.parametrize("rest", ["", " WITHOUT ROWID"])
+@pytest.mark.parametrize("also", ["", ", other"])
+@pytest.mark.parametrize("type", ["", "BLOB", "TEXT", "INT", "NUMERIC", "REAL"])
+def test_a_key_shows_the_rows_that_are_listed_under_it_by_the_index(type: str, also: str, rest: str) -> None:
+    nothing: Any = sa.null()
+    table = sa.table("t", sa.column("id"), sa.column("other"))
+    key = (table.c.id, table.c.other) if also else (table.c.id,)
+    roles = Roles(key, key, key, nothing, nothing, nothing, nothing, None, None, None)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(f"CREATE TABLE t (id {type} NOT NULL, other TEXT NOT NULL, PRIMARY KEY (id{also})){rest}")
+        connection.executemany("INSERT OR IGNORE INTO t VALUES (?, 'o')", [(value,) for value in HELD])
+        listed = [id for (id,) in connection.execute("SELECT id FROM t")]
+        for asked in {text(id) for id in [*listed, *HELD]}:
+            binds = Binds()
+            where = shows_key(roles, [(asked, "o") if also else (asked,)], binds)
+            statement = Prepared(sa.select(table.c.id).where(where), binds, sqlite_dialect())
+            given = statement.parameters(NOON, {})
+            found = [id for (id,) in connection.execute(statement.sql, given)]
+            assert found == [id for id in found if text(id) == asked]
+            assert len(found) == sum(text(id) == asked for id in listed), asked
+            plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement.sql}", given)]
+            assert not asked or all(step.startswith("SEARCH t ") or step == "MULTI-INDEX OR" or step.startswith("INDEX ") for step in plan), plan

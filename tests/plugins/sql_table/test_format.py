@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from console.core.backend import Budget, Order, PageRequest
 from console.core.faults import WrongSchema
-from console.core.item import Item
+from console.core.item import Item, ItemKey
 from console.core.policy import PolicyOverride
 from console.core.ports import Never
-from console.core.query import Cursor, Filter, Sort
+from console.core.query import Cursor, Field, Filter, Op, Sort, Term
 from console.sql.layout import Layout
 from console.sql.paging import given_for
 from plugins.sql_table.fragments import formula, fragment
@@ -32,11 +32,15 @@ EVERYTHING = Filter.parse("condition:*")
 FRESH = Order(budget=Budget.FRESH)
 
 
-def items(queue: Queue, now: datetime = NOW, **more: Any) -> list[Item]:
+def items(queue: Queue, now: datetime = NOW, filter: Filter = EVERYTHING, **more: Any) -> list[Item]:
     """In the order of their keys."""
     with closing(queue.open(**more)) as backend:
-        found = backend.page(PageRequest(EVERYTHING, now)).items
+        found = backend.page(PageRequest(filter, now)).items
     return sorted(found, key=lambda item: [(len(part), part) for part in item.key.parts])
+
+
+def keyed(key: ItemKey) -> Filter:
+    return Filter((Term(Field.KEY, Op.EQUALS, (str(key),)), *EVERYTHING.terms))
 
 
 def conditions(queue: Queue, now: datetime = NOW, **more: Any) -> list[str]:
@@ -559,6 +563,7 @@ def test_a_number_too_large_to_write_is_that_rows_alone(
 
 UUID_TEXT = "00000000-0000-4000-8000-000000000007"
 NOT_ITS_TYPE = {"its key is not of the type its column says, so a write could not find it": 1}
+NOT_TEXT = {"holds a value that is not text, a number or a time, so a write could not be guarded": 1}
 
 
 @pytest.mark.parametrize(
@@ -566,8 +571,12 @@ NOT_ITS_TYPE = {"its key is not of the type its column says, so a write could no
     [
         ("uuid", [UUID_TEXT], {}), ("UUID", [UUID_TEXT], {}), ("UUID", [7], {}), ("INT", [7], {}),
         ("INT", [7, "abc"], NOT_ITS_TYPE), ("", [7, 8], {}), ("", ["7", "8"], {}), ("", [7, "abc"], NOT_ITS_TYPE),
-        ("", ["abc", b"7"], {"holds a value that is not text, a number or a time, so a write could not be guarded": 1}),
+        ("", ["abc", b"7"], NOT_TEXT),
         ("BLOB", [7, 8], {}), ("BLOB", ["abc"], {}), ("NUMERIC", [12], {}), ("REAL", [1.5], {}),
+        ("", ["abc", 7], NOT_ITS_TYPE), ("", ["abc", -7], NOT_ITS_TYPE), ("", [7, "8"], NOT_ITS_TYPE),
+        ("BLOB", [7, "08"], NOT_ITS_TYPE), ("", ["abc", 1.5], NOT_ITS_TYPE), ("", [7, 8.5], NOT_ITS_TYPE),
+        ("", ["abc", 1e22], NOT_ITS_TYPE), ("", [7, b"8"], NOT_TEXT), ("INT", [7, b"8"], NOT_TEXT),
+        ("INT", [7, 2**63 - 1], {}), ("", ["abc", -(2**63)], NOT_ITS_TYPE),
     ],
 )
 @pytest.mark.parametrize("also", ["", ", other"])
@@ -585,9 +594,37 @@ def test_loose_keys_in_sqlite(tmp_path: Path, type: str, keys: list[Any], blocke
         assert len(listed) == len(keys)
         for key in listed:
             assert ann.backend.item(key, NOW).item.key == key
+            assert [item.key for item in items(queue, filter=keyed(key))] == [key]
         plan = ann.plan(*(key.parts for key in listed))
         assert plan.blocked == blocked
         assert ann.outcomes(ann.apply(plan)) == {("changed", ""): len(keys) - sum(blocked.values())}
+
+
+@pytest.mark.parametrize("keys", [["1", 1], [1, "1"]])
+@pytest.mark.parametrize("also", ["", ", other"])
+def test_a_text_and_a_number_written_alike_are_two_rows(tmp_path: Path, keys: list[Any], also: str) -> None:
+    """The key means the one of its column's type, here the number; the other is listed, and never changed."""
+    ddl = (
+        "CREATE TABLE jobs (id NOT NULL, other TEXT NOT NULL DEFAULT 'o', status TEXT, tries INTEGER,"
+        f" PRIMARY KEY (id{also}))"
+    )
+    counted = COUNTED.replace("key: id", f"key: [id{also}]")
+    with sqlite_queue(tmp_path / "x.db", ddl, mapping(counted)) as queue, operating(queue.open(), tmp_path) as ann:
+        for key in keys:
+            queue.insert("jobs", id=key, status="bad", tries=5 if key == 1 else 7)
+        first, second = listed = [item.key for item in items(queue)]
+        assert first == second
+        assert ann.backend.item(first, NOW).item.attempts == ann.backend.items([first], NOW)[first].attempts == 5
+        assert [item.key for item in items(queue, filter=keyed(first))] == listed
+        plan = ann.plan(first.parts)
+        assert (plan.changes, plan.blocked) == (1, {})
+        assert ann.outcomes(ann.apply(plan)) == {("changed", ""): 1}
+        assert queue.run("SELECT id, tries, status FROM jobs ORDER BY id", []) == [(1, 6, "new"), ("1", 7, "bad")]
+        assert ann.plan(Filter.parse("condition:failed")).blocked == NOT_ITS_TYPE
+        queue.insert("jobs", id=2, status="new", tries=0)
+        queue.run("DELETE FROM jobs WHERE typeof(id) = 'integer' AND id = 1", [])
+        assert ann.plan(first.parts).blocked == NOT_ITS_TYPE
+        assert ann.backend.item(first, NOW).item.attempts == 7
 
 
 def test_a_mapping_without_requeue_only_reads(tmp_path: Path) -> None:

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from console.core.backend import PageRequest
+from console.core.backend import Order, PageRequest
 from console.core.faults import BackendBusy, BackendFault, Unreachable, WrongSchema
 from console.core.item import Condition, ItemKey
 from console.core.ports import Never
 from console.core.query import Filter, Sort, SortField
 from console.testing import ALL, NOON
+from plugins._contract_queue import STRANGE
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.schema import ASYNC_TASKS_DDL, TASKS_DDL
 from tests.plugins.sqlite_queue import queue_files as files
@@ -41,6 +42,17 @@ def queue_with(path: Path, *rows: dict[str, Any], ddl: str = files.UNCHECKED) ->
 
 
 # --- rows -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("id", [7, 7.5, b"blob", b"7"])
+def test_a_task_whose_id_is_no_text_is_shown_by_its_key(tmp_path: Path, id: Any) -> None:
+    loose = files.UNCHECKED.replace("task_id TEXT", "task_id")
+    with closing(queue_with(tmp_path / "q.db", FINE | {"task_id": id, "last_error": "ERR: mine"}, ddl=loose)) as queue:
+        (key,) = [item.key for item in queue.page(PageRequest(ALL, NOON)).items if item.key.id != "fine"]
+        detail = queue.item(key, NOON)
+        assert (detail.item.key, detail.error, dict(detail.native)["status"]) == (key, "ERR: mine", "FAILED")
+        (drafts,) = queue.drafts([key], Sort(), Order(), NOON, Never())
+        assert [(draft.key, draft.blocked) for draft in drafts] == [(str(key), STRANGE)]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +253,7 @@ def test_a_locked_file_is_named_as_such(tmp_path: Path) -> None:
 
 READ = """
 import os, sys
-from console.core.backend import PageRequest
+from console.core.backend import Order, PageRequest
 from console.core.ports import Never
 from console.testing import ALL, NOON
 from tests.plugins.sqlite_queue.queue_files import open_queue
