@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from console.core.paths import expanded
+from console.core.themes import THEMES
 from console.places import config_folder
 
 MAX_BYTES = 256 * 1024
@@ -34,8 +35,8 @@ def glance(path: Path) -> Glance:
         console, backends = found.get("console") or {}, found.get("backends") or {}
         theme = console.get("theme")
         names = tuple((str(name), str(each["plugin"])) for name, each in backends.items())
-        plain = isinstance(theme, str) and "$" not in theme
-        return Glance(theme if plain else None, console.get("read_only") is True, names)
+        known = isinstance(theme, str) and theme in THEMES
+        return Glance(theme if known else None, console.get("read_only") is True, names)
     except (OSError, yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return Glance()
 

@@ -120,13 +120,26 @@ def _settings(tree: Tree, path: Path | None) -> Settings | None:
     known = ("console", "backends")
     top = Section(tree.file, (), tree.values, tree.lines)
     found = [top.mistake((key,), unknown_key(key, known)) for key in tree.values if key not in known]
-    console, mistakes = _section(tree, ("console",), tree.values.get("console")).check(ConsoleSettings)
+    section = _section(tree, ("console",), tree.values.get("console"))
+    console, mistakes = section.check(ConsoleSettings)
     found += mistakes
+    found += _keys(section)
     found += _shape(top, "console")
     found += _shape(top, "backends")
     backends = list(_backends(tree, found))
     _add(tree.mistakes, found)
     return Settings(path, console, tuple(backends)) if console else None
+
+
+def _keys(console: Section) -> Iterator[Mistake]:
+    """Of a keymap; like a saved view it is no secret, the console shows it."""
+    keymap = console.values.get("keymap")
+    if isinstance(keymap, dict) and keymap:
+        from console.core.keymap import wrong_keys
+
+        texts = {action: keys for action, keys in keymap.items() if isinstance(keys, str)}
+        for wrong in wrong_keys(texts):
+            yield console.mistake(("keymap", wrong.action), f"{wrong.what}. {wrong.fix}")
 
 
 def _shape(parent: Section, key: str) -> Iterator[Mistake]:

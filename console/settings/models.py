@@ -23,10 +23,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from console.core.faults import QueryFault
+from console.core.faults import ConfigFault, QueryFault
 from console.core.policy import Backoff, Exponential, FixedDelays, PolicyOverride
 from console.core.query import Filter
 from console.core.text import parse_duration
+from console.core.themes import checked_theme
 from console.places import state_folder
 from console.settings.section import Section
 
@@ -101,6 +102,13 @@ def _query(value: str) -> str:
     return value
 
 
+def _theme(value: str) -> str:
+    try:
+        return checked_theme(value)
+    except ConfigFault as fault:
+        raise PydanticCustomError("theme", "{what}. {fix}", {"what": fault.detail, "fix": fault.fix}) from None
+
+
 def _freeze(value: dict[str, str]) -> Mapping[str, str]:
     return MappingProxyType(value)
 
@@ -143,7 +151,7 @@ class ConsoleSettings(_Part):
     canary_deadline: Positive = timedelta(minutes=15)
     chunk_target: Positive = timedelta(milliseconds=50)
     deadline: Positive = timedelta(seconds=5)
-    theme: str | None = None
+    theme: Annotated[str, AfterValidator(_theme)] | None = None
     views: Annotated[Mapping[Name, Query], *_Frozen] = Field(default_factory=_nothing)
     runbooks: Annotated[Mapping[str, WebAddress], *_Frozen] = Field(default_factory=_nothing)
     keymap: Texts = Field(default_factory=_nothing)

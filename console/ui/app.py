@@ -22,11 +22,12 @@ from textual.binding import BindingType
 from textual.driver import Driver
 from textual.screen import Screen
 
+from console.core.catalogue import EVERYWHERE, PLACES, action_named, actions_of
 from console.core.desk import Desk
 from console.core.faults import Fault
 from console.core.item import ItemKey
 from console.ui import safe
-from console.ui.actions import EVERYWHERE, PLACES, action_named, actions_of, bindings_of
+from console.ui.actions import bindings_of
 from console.ui.foretold import Ahead
 from console.ui.lanes import off_loop
 from console.ui.lost import steadied

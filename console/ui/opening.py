@@ -13,10 +13,11 @@ from functools import partial
 from textual import events
 from textual.app import App
 
+from console.core.catalogue import EVERYWHERE, Action, action_named
 from console.core.desk import Desk
 from console.core.faults import Fault
+from console.core.keymap import checked_keymap
 from console.ui import heaps, themes
-from console.ui.actions import EVERYWHERE, Action, action_named, checked_keymap
 from console.ui.foretold import Ahead, Foretold
 from console.ui.health import Health, Monitor, unopened
 from console.ui.lanes import Lanes, off_loop
@@ -70,7 +71,7 @@ class Opening(Reports, App[None]):
 
     def _sit_down(self, desk: Desk) -> None:
         self.desk = desk
-        chosen = themes.chosen(desk.theme, list(self.available_themes))
+        chosen = themes.chosen(desk.theme)
         self.theme = themes.ANSI.name if self.colourless else chosen
         self.set_keymap(checked_keymap(desk.keymap))
         lanes = Lanes(desk.backends, self._deadline)

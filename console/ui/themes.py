@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.theme import BUILTIN_THEMES, Theme
 
-from console.core.faults import ConfigFault
+from console.core.themes import checked_theme
 
 NIGHT = Theme(
     name="retriage-night",
@@ -126,12 +126,6 @@ def fallbacks(theme: Theme) -> dict[str, str]:
     return {name: nearest.variables[name] for name in _OF_OURS}
 
 
-def chosen(name: str | None, known: list[str]) -> str:
-    """The configured theme, or ours; a ConfigFault names those that exist."""
-    if name is None:
-        return DEFAULT
-    if name in known:
-        return name
-    raise ConfigFault(
-        f"there is no theme {name!r}", where="console.theme", fix=f"Write one of {', '.join(sorted(known))}."
-    )
+def chosen(name: str | None) -> str:
+    """The configured theme, or ours."""
+    return DEFAULT if name is None else checked_theme(name)

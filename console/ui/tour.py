@@ -13,8 +13,9 @@ from textual.reactive import reactive
 from textual.timer import Timer
 from textual.widget import Widget
 
+from console.core.catalogue import CATALOGUE
 from console.ui import safe
-from console.ui.actions import CATALOGUE, key_words
+from console.ui.actions import key_words
 from console.ui.runs import Run, Runs
 from console.ui.screens.place import Place
 from console.ui.screens.plan import PlanScreen

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 
+import pexpect
 import pytest
 
-from tests.cli.place import Place, at, failed, retrying
+from tests.cli.place import Place, at, environment, failed, retrying
 
 
 def rows(text: str) -> list[dict[str, object]]:
@@ -180,6 +182,45 @@ def test_check_goes_on_past_a_broken_backend(place: Place) -> None:
     done = place.run("check", "--format", "json")
     assert done.code == 2
     assert any("dialekt: not a known key; did you mean dialect?" in r["message"] for r in json.loads(done.out))
+
+
+LOOKS_AND_KEYS = """\
+  theme: textual-drak
+  keymap:
+    failures.reqeue: r
+    groups.requeue: ctrl+banana
+    failures.sort: f
+    trail.verify: f6
+"""
+WRONG_LOOKS_AND_KEYS = (
+    (3, "theme: there is no theme 'textual-drak'. Did you mean textual-dark?"),
+    (5, "keymap.failures.reqeue: there is no such action. Did you mean failures.requeue?"),
+    (6, "keymap.groups.requeue: 'ctrl+banana' is no key. Write one as r, R, f5, ctrl+r or space."),
+    (7, "keymap.failures.sort: f is taken by failures.views. Choose another key, or move that one too."),
+)
+
+
+def test_check_and_the_console_name_the_lines_of_a_bad_theme_and_keymap(place: Place) -> None:
+    place.queue("one", failed("a"))
+    place.console = LOOKS_AND_KEYS
+    done = place.run("check")
+    assert (done.code, done.out) == (2, "")
+    told = [f"{place.config}:{line}: console.{what}" for line, what in WRONG_LOOKS_AND_KEYS]
+    assert done.err.splitlines() == [f"retriage: {line}" for line in told]
+    code, said = console_under_a_terminal(place)
+    assert code == 2
+    assert all(line in said for line in told)
+
+
+def console_under_a_terminal(place: Place) -> tuple[int, str]:
+    """How it ended, and all it wrote."""
+    child = pexpect.spawn(
+        sys.executable, ["-m", "console", "--config", str(place.config)], encoding="utf-8", timeout=60,
+        env={**environment(place.folder), "TERM": "xterm-256color"}, dimensions=(30, 200),  # type: ignore[arg-type]
+    )
+    said: str = child.read()
+    child.close()
+    return child.exitstatus, said
 
 
 def test_read_only_is_told(place: Place) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from console.ui.actions import CATALOGUE, EVERYWHERE, PLACES, Action, actions_of
+from console.core.catalogue import CATALOGUE, EVERYWHERE, PLACES, Action, actions_of
 from tests.ui.terminal import Terminal
 from tests.ui.test_hostile import PAYLOADS, hostile_world
 

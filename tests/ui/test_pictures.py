@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from console.core.catalogue import PLACES
 from console.core.desk import Unavailable
 from console.core.faults import PluginFault
 from console.core.person import Who
-from console.ui.actions import PLACES
 from console.ui.app import Console
 from console.ui.screens.item import ItemScreen
 from console.ui.screens.override import OverrideScreen

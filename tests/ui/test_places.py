@@ -8,11 +8,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from textual.keys import Keys
 
+from console.core.catalogue import CATALOGUE, EVERYWHERE, PLACES, actions_of
 from console.core.desk import Unavailable
 from console.core.faults import ConfigFault, PluginFault
+from console.core.keymap import NAMED_KEYS, checked_keymap
+from console.core.themes import THEMES
 from console.ui import themes
-from console.ui.actions import CATALOGUE, EVERYWHERE, PLACES, actions_of, checked_keymap, key_table, key_words
+from console.ui.actions import key_table, key_words
 from console.ui.app import Console
 from console.ui.screens.failures import FailuresScreen
 from console.ui.screens.groups import GroupsScreen
@@ -70,7 +74,16 @@ def test_a_keymap_is_checked() -> None:
 
 def test_an_unknown_theme_is_a_fault() -> None:
     with pytest.raises(ConfigFault, match="there is no theme 'purple'"):
-        themes.chosen("purple", ["a", "b"])
+        themes.chosen("purple")
+
+
+def test_the_themes_known_to_commands_are_those_of_the_console(tmp_path: Path) -> None:
+    assert set(Console(small_world(tmp_path, 1)).available_themes) == THEMES
+
+
+def test_the_keys_known_to_commands_are_those_of_textual() -> None:
+    named = {key.value for key in Keys if key.value.isalnum()} - {"return"}  # no terminal sends it
+    assert named == NAMED_KEYS
 
 
 async def test_every_place_is_read_again_by_one_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from console.core.backend import Count
+from console.core.catalogue import AN_ITEM, MARKS
 from console.core.faults import Refused
 from console.core.item import Condition, Item
 from console.core.listing import Listing
@@ -23,7 +24,7 @@ from console.core.paths import expanded
 from console.core.plan import Marked, Matching
 from console.core.query import Field, Filter, Sort, SortField
 from console.ui import cells, export, safe, views
-from console.ui.actions import AN_ITEM, MARKS, bindings_of
+from console.ui.actions import bindings_of
 from console.ui.lanes import off_loop
 from console.ui.messages import CountsReady
 from console.ui.screens.item import ItemScreen

@@ -12,6 +12,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from console.core.backend import Backend
+from console.core.catalogue import A_GROUP
 from console.core.faults import Fault
 from console.core.grouping import Group
 from console.core.groups import Groups
@@ -19,7 +20,7 @@ from console.core.plan import Matching
 from console.core.query import Filter
 from console.core.text import ago
 from console.ui import cells, safe
-from console.ui.actions import A_GROUP, bindings_of
+from console.ui.actions import bindings_of
 from console.ui.lanes import Raised, in_thread
 from console.ui.messages import GroupsReady
 from console.ui.screens.place import Place

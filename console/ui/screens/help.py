@@ -9,8 +9,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
+from console.core.catalogue import EVERYWHERE, PLACES, Action, actions_of
 from console.ui import safe
-from console.ui.actions import EVERYWHERE, PLACES, Action, actions_of, key_words
+from console.ui.actions import key_words
 from console.ui.cells import Cell
 from console.ui.widgets.text_pane import Line, TextPane
 

@@ -10,11 +10,12 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from console.core.catalogue import UNFINISHED
 from console.core.faults import Fault
 from console.core.override import ItemOutcome, Override
 from console.core.ports import Book
 from console.ui import safe
-from console.ui.actions import UNFINISHED, bindings_of
+from console.ui.actions import bindings_of
 from console.ui.cells import Cell, moment, thousands
 from console.ui.lanes import off_loop
 from console.ui.messages import OutcomesReady

@@ -11,8 +11,9 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
+from console.core.catalogue import NO_CONFIG
 from console.ui import safe
-from console.ui.actions import NO_CONFIG, bindings_of
+from console.ui.actions import bindings_of
 from console.ui.screens.place import Place
 from console.ui.widgets.backend_card import BackendCard
 from console.ui.widgets.upcoming_chart import UpcomingChart

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.timer import Timer
 
-from console.ui.actions import EVERYWHERE, Action, action_named, actions_of
+from console.core.catalogue import EVERYWHERE, Action, action_named, actions_of
 from console.ui.messages import HealthChanged
 from console.ui.reports import Reports
 from console.ui.widgets.key_line import KeyLine

@@ -13,10 +13,11 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
+from console.core.catalogue import AN_OVERRIDE, UNFINISHED
 from console.core.faults import Fault
 from console.core.override import Override, OverrideState
 from console.ui import safe
-from console.ui.actions import AN_OVERRIDE, UNFINISHED, bindings_of
+from console.ui.actions import bindings_of
 from console.ui.audit import Refusal, auditor_of, refusals
 from console.ui.cells import Cell, Column, moment, short_age, thousands
 from console.ui.lanes import off_loop

@@ -8,8 +8,8 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
 
+from console.core.catalogue import EVERYWHERE
 from console.ui import safe
-from console.ui.actions import EVERYWHERE
 
 _APART = "  "
 

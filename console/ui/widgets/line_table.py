@@ -14,8 +14,8 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from console.core.catalogue import MOVES
 from console.ui import safe
-from console.ui.actions import MOVES
 from console.ui.cells import Cell, Column
 
 GAP = 2
