@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -18,7 +20,29 @@ NAMED_KEYS = frozenset(
 )
 """Keys that are no character."""
 
-_CHARACTERS = {"?": "question_mark", "/": "slash", " ": "space", ".": "full_stop", "+": "plus", "-": "minus"}
+_RENAMED = {
+    "solidus": "slash",
+    "reverse_solidus": "backslash",
+    "commercial_at": "at",
+    "hyphen_minus": "minus",
+    "plus_sign": "plus",
+    "low_line": "underscore",
+}
+"""Where Textual finds Unicode's name of a character too odd."""
+
+
+def _character(character: str) -> str:
+    """Textual's name of a character: itself, or what Unicode calls it."""
+    if character.isalnum():
+        return character
+    name = unicodedata.name(character, character).lower().replace("-", "_").replace(" ", "_")
+    return _RENAMED.get(name, name)
+
+
+CHARACTERS: Mapping[str, str] = {_character(character): character for character in string.punctuation}
+"""Those that have a name on every keyboard, by it."""
+
+_CONTROL_SPACE = "ctrl+@"
 _MODIFIERS = {"ctrl", "shift", "alt"}
 _PALETTE = "ctrl+p"
 
@@ -35,7 +59,7 @@ def checked_keymap(keymap: Mapping[str, str]) -> dict[str, str]:
     """A keymap Textual can take: a ConfigFault names an action or a key that does not exist, or two that clash."""
     for wrong in wrong_keys(keymap):
         raise ConfigFault(wrong.what, where=f"console.keymap.{wrong.action}", fix=wrong.fix)
-    return {id: ",".join(str(_named(key)) for key in _each(keys)) for id, keys in keymap.items()}
+    return {id: ",".join(str(textual_name(key)) for key in _each(keys)) for id, keys in keymap.items()}
 
 
 def wrong_keys(keymap: Mapping[str, str]) -> Iterator[WrongKey]:
@@ -43,7 +67,7 @@ def wrong_keys(keymap: Mapping[str, str]) -> Iterator[WrongKey]:
     ids = [action.id for action in CATALOGUE]
     usable: dict[str, str] = {}
     for id, keys in keymap.items():
-        named = {key: _named(key) for key in _each(keys)}
+        named = {key: textual_name(key) for key in _each(keys)}
         if id not in ids:
             close = closest(id, ids)
             fix = f"Did you mean {close}?" if close else f"Actions are {', '.join(ids)}."
@@ -59,12 +83,26 @@ def _each(keys: str) -> list[str]:
     return [key.strip() for key in keys.split(",")]
 
 
-def _named(key: str) -> str | None:
-    """Textual's name of it; None if there is no such key."""
+def textual_name(key: str) -> str | None:
+    """What Textual calls it when it is pressed; None if there is no such key."""
     *modifiers, last = key.split("+") if len(key) > 1 else [key]
-    last = _CHARACTERS.get(last, last)
-    known = (len(last) == 1 and last.isprintable()) or last in NAMED_KEYS or last in _CHARACTERS.values()
-    return "+".join((*modifiers, last)) if known and set(modifiers) <= _MODIFIERS else None
+    if key == _CONTROL_SPACE:
+        return key
+    if len(set(modifiers) & _MODIFIERS) < len(modifiers):
+        return None
+    if len(last) == 1 and last.isprintable():
+        return _typed(modifiers, last)
+    return "+".join((*sorted(modifiers), last)) if last in NAMED_KEYS or last in CHARACTERS else None
+
+
+def _typed(modifiers: list[str], character: str) -> str | None:
+    """A character arrives as what shift makes of it, and what that is for one that is no letter only a keyboard knows;
+    with ctrl a letter is always small."""
+    if modifiers == ["shift"]:
+        return character.upper() if character.isalpha() else None
+    if "ctrl" in modifiers and character.isupper():
+        return None
+    return "+".join((*sorted(modifiers), _character(character)))
 
 
 def _clashes(keymap: Mapping[str, str]) -> Iterator[WrongKey]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.binding import Binding
 
 from console.core.catalogue import EVERYWHERE, PLACES, Action, actions_of
+from console.core.keymap import CHARACTERS
 
 
 def bindings_of(place: str) -> list[Binding]:
@@ -24,21 +25,7 @@ def _binding(action: Action) -> Binding:
     )
 
 
-_SHOWN_KEYS = {
-    "question_mark": "?",
-    "slash": "/",
-    "space": "space",
-    "escape": "esc",
-    "down": "↓",
-    "up": "↑",
-    "left": "←",
-    "right": "→",
-    "enter": "enter",
-    "plus": "+",
-    "minus": "-",
-    "full_stop": ".",
-    "comma": ",",
-}
+_SHOWN_KEYS = {**CHARACTERS, "escape": "esc", "down": "↓", "up": "↑", "left": "←", "right": "→"}
 
 
 def key_words(keys: str) -> str:

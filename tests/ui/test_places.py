@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from textual.keys import Keys
+from textual.keys import Keys, _character_to_key
 
 from console.core.catalogue import CATALOGUE, EVERYWHERE, PLACES, actions_of
 from console.core.desk import Unavailable
 from console.core.faults import ConfigFault, PluginFault
-from console.core.keymap import NAMED_KEYS, checked_keymap
+from console.core.keymap import NAMED_KEYS, checked_keymap, textual_name
 from console.core.themes import THEMES
 from console.ui import themes
 from console.ui.actions import key_table, key_words
@@ -100,10 +101,40 @@ async def test_every_place_is_read_again_by_one_clock(tmp_path: Path, monkeypatc
     assert sorted(begun) == ["failures", "groups", "item", "overview", "trail"]
 
 
-async def test_keys_can_be_moved(tmp_path: Path) -> None:
-    async with opened(small_world(tmp_path, 20, keymap={"app.groups": "f3"})) as pilot:
-        await pilot.press("f3")
-        await until(pilot, lambda: isinstance(pilot.app.screen, GroupsScreen))
+@pytest.mark.parametrize(
+    ("written", "pressed"),
+    [
+        ("f3", "f3"),
+        ("*", "*"),
+        ("asterisk", "*"),
+        ("comma", ","),
+        ("shift+b", "B"),
+        ("ctrl+_", "ctrl+underscore"),
+        ("shift+ctrl+left", "ctrl+shift+left"),
+    ],
+)
+async def test_keys_can_be_moved(tmp_path: Path, written: str, pressed: str) -> None:
+    async with opened(small_world(tmp_path, 20, keymap={"app.groups": written})) as pilot:
+        await pilot.press(pressed)
+        await until(pilot, lambda: isinstance(pilot.app.screen, GroupsScreen), within=10)
+
+
+def test_a_character_is_the_key_textual_takes_it_for() -> None:
+    for character in filter(str.isprintable, map(chr, range(0x3000))):
+        assert textual_name(character) == _character_to_key(character)
+    sent = {key.value for key in Keys} - {"return", "ctrl-at"}  # which no terminal sends
+    assert [key for key in sent if not key.startswith("<") and textual_name(key) != key] == []
+
+
+@pytest.mark.parametrize("key", ["shift+1", "ctrl+R", "ctrl+", "+r", "ctrl+ctrl+r", "low_line", ""])
+def test_a_key_that_no_terminal_sends_is_refused(key: str) -> None:
+    with pytest.raises(ConfigFault, match=f"'{re.escape(key)}' is no key"):
+        checked_keymap({"app.groups": key})
+
+
+def test_two_names_of_one_key_clash() -> None:
+    with pytest.raises(ConfigFault, match=r"colon is taken by failures\.requeue"):
+        checked_keymap({"failures.sort": ":", "failures.requeue": "colon"})
 
 
 @pytest.mark.parametrize("theme", ["retriage-day", "ansi", "textual-light", "nord"])
