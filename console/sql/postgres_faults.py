@@ -8,7 +8,7 @@ from console.core.faults import BackendBusy, BackendFault, DeadlineExceeded, Unr
 
 _BY_STATE: tuple[tuple[str, type[BackendFault], str, str], ...] = (
     ("28", Unreachable, "the server refuses this user", "Check the user, its password file and pg_hba.conf."),
-    ("3D000", Unreachable, "", "Check the database name in the config."),
+    ("3D000", Unreachable, "", "Check the database name in the url."),
     ("42P01", WrongSchema, "", "Check the table names in the config."),
     ("42703", WrongSchema, "", ""),
     ("42883", WrongSchema, "a column has another type than expected", "Attach the table as its own system creates it."),
@@ -66,5 +66,5 @@ def translate(error: psycopg.Error, place: str) -> BackendFault:
         if known in words:
             return fault(f"{meaning} ({words})", where=place, fix=fix)
     if isinstance(error, psycopg.OperationalError):
-        return Unreachable(words, where=place, fix="Check that the server runs and the url in the config.")
+        return Unreachable(words, where=place, fix="Check the url, and that the server runs.")
     return BackendFault(words, where=place)

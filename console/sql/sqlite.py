@@ -148,7 +148,7 @@ class SqliteDatabase:
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         if not self._path.exists():
-            raise Unreachable("there is no such file", where=self.place, fix="Check the url in the config.")
+            raise Unreachable("there is no such file", where=self.place, fix="Check the path in the url.")
         if self._path.is_dir():
             raise Unreachable("this is a directory, not a database file", where=self.place)
         uri = f"file:{quote(str(self._path.absolute()))}?{mode}"

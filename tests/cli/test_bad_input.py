@@ -57,7 +57,7 @@ def broken_bytes(place: Place, path: Path) -> None:
 
 
 BROKEN = [
-    (broken_missing, "The backend cannot be reached: there is no such file. Check the url in the config."),
+    (broken_missing, "The backend cannot be reached: there is no such file. Check the path in the url."),
     (broken_text, "The backend cannot be reached: the file is not an SQLite database"),
     (broken_directory, "The backend cannot be reached: this is a directory, not a database file"),
     (broken_columns, "The backend's tables are not what this plugin expects: table 'async_tasks' has no column task_type, "),

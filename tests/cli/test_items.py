@@ -175,7 +175,7 @@ def test_check_goes_on_past_a_broken_backend(place: Place) -> None:
     done = place.run("check")
     assert done.code == 1
     errors = [r for r in rows(done.out) if r["severity"] == "error"]
-    assert [(r["backend"], r["fix"]) for r in errors] == [("gone", "Check the url in the config.")]
+    assert [(r["backend"], r["fix"]) for r in errors] == [("gone", "Check the path in the url.")]
     assert place.run("check", "--backend", "gone").code == 4
     assert place.run("check", "--backend", "one").code == 0
     place.attach("typo", more=", dialekt: tasks")

@@ -232,12 +232,18 @@ def test_what_map_refuses(place: Place, at: Callable[[HomeMade], tuple[str, Run]
         (["mysql://db/app"], "retriage: The configuration is not usable: there is no way to read mysql. Write sqlite:///PATH or"
          " postgresql://USER@HOST/DB."),
         (["sqlite:////nowhere/x.db"], "retriage: /nowhere/x.db: The backend cannot be reached: there is no such file. Check the"
-         " url in the config."),
+         " path in the url."),
     ):
         done = place.run("map", *arguments)
         assert done.err.splitlines()[-1] == line
         assert done.code == (1 if "reached" in line else 2)
         assert "canary" not in done.err
+
+
+def test_a_server_that_is_not_there_is_not_looked_for_in_the_config(place: Place) -> None:
+    done = place.run("map", "postgresql://127.0.0.1:1/app")
+    assert done.code == 1
+    assert done.err.endswith(". Check the url, and that the server runs.\n")
 
 
 def test_a_configured_backend_lends_its_url(place: Place) -> None:
