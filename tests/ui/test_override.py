@@ -19,6 +19,7 @@ from textual.widgets import Button
 
 from console.core.backend import Flag, Order
 from console.core.desk import Desk
+from console.core.operations import Operations
 from console.core.override import OverrideState
 from console.core.plan import Confirmation, Matching
 from console.core.policy import PolicyOverride
@@ -451,6 +452,46 @@ async def test_the_trail_is_read_when_it_is_shown(tmp_path: Path) -> None:
         carried_out(laid, "condition:terminal error~timeout", "meanwhile")
         await pilot.press("4")
         await until(pilot, lambda: "meanwhile" in screen_text(pilot))
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def left_unresolved(laid: Desk, filter: str) -> None:
+    """An override whose process was killed between an intent and its write, long ago."""
+
+    def reach(point: str) -> None:
+        if point == "before_write":
+            raise Killed
+
+    assert laid.book is not None
+    backends = {backend.name: backend for backend in laid.backends}
+    operations = Operations(backends, laid.book, laid.clock, limits=laid.limits, reach=reach)
+    plan = operations.propose(Matching(Filter.parse(filter)), Order(), Now())
+    with pytest.raises(Killed):
+        operations.carry_out(plan.id, Confirmation(laid.who, laid.whence, "in haste", plan.changes))
+    laid.clock.tick(timedelta(minutes=5))  # type: ignore[attr-defined]
+
+
+async def test_the_line_of_the_trail_tells_what_is_open_now_and_keeps_what_was_proved(tmp_path: Path) -> None:
+    laid = with_trail(small_world(tmp_path, 100), tmp_path)
+    left_unresolved(laid, "condition:terminal error~timeout")
+    async with opened(laid, NARROW) as pilot:
+        await pilot.press("4")
+        await until(pilot, lambda: "! 1 unresolved x settles and resumes" in screen_text(pilot))
+        await pilot.press("v")
+        await until(pilot, lambda: "✓ intact" in screen_text(pilot))
+        assert "! 1 unresolved" in screen_text(pilot)
+        carried_out(laid, "condition:terminal error~limit", "meanwhile")
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: "2 overrides" in screen_text(pilot))
+        assert "as of 03:17:40Z" in screen_text(pilot)
+        assert laid.operations is not None
+        assert laid.operations.settle_unresolved(laid.who, laid.whence)
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: "unresolved" not in screen_text(pilot), within=10)
+        assert "✓ intact" in screen_text(pilot)
 
 
 @pytest.mark.parametrize(("size", "lines"), [(NARROW, 2), ((96, 24), 1)])

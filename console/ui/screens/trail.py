@@ -130,6 +130,11 @@ class TrailScreen(Place):
     PLACE = "trail"
     BINDINGS: ClassVar[list[BindingType]] = list(bindings_of("trail"))
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._proof: Content | None = None
+        """What the last verifying has found."""
+
     def compose_place(self) -> ComposeResult:
         yield TrailList()
         yield Static(classes="empty")
@@ -188,13 +193,19 @@ class TrailScreen(Place):
             refused=len(message.refusals),
             refusals="refusal" if len(message.refusals) == 1 else "refusals",
         )
-        if message.unresolved:
-            state.left = safe.phrase(
-                " [b $error]! $count unresolved[/] [$muted]$settles[/]",
-                count=len(table.unresolved),
-                settles="" if self.desk.read_only else "x settles and resumes",
-            )
+        self._tell()
         self.refresh_bindings()
+
+    def _tell(self) -> None:
+        """What is open, and what was proved: that says of itself when, so it stands until it is proved again."""
+        told = []
+        if unresolved := len(self.table.unresolved):
+            told.append(safe.phrase(" [b $error]! $count unresolved[/]", count=unresolved))
+            if not self._proof and not self.desk.read_only:
+                told.append(Content.from_markup(" [$muted]x settles and resumes[/]"))
+        if self._proof:
+            told.append(self._proof)
+        self.query_one("#state", StatusLine).left = Content.assemble(*told)
 
     def _nothing(self, fault: Fault | None) -> Content:
         if fault is not None:
@@ -236,24 +247,31 @@ class TrailScreen(Place):
         self.start(self._verified, "verify")
 
     async def _verified(self) -> None:
-        auditor, state = auditor_of(self.desk.book), self.query_one("#state", StatusLine)
+        auditor = auditor_of(self.desk.book)
         if auditor is None:
             self.console_app.say("This trail cannot be verified from here", severity="warning")
             return
-        state.left = Content.from_markup(" [$muted]verifying…[/]")
-        found = await off_loop(lambda: auditor.verified(self.desk.anchor_file))
+        self._prove(Content.from_markup(" [$muted]verifying…[/]"))
+        try:
+            found = await off_loop(lambda: auditor.verified(self.desk.anchor_file))
+        except Fault:
+            self._prove(None)
+            raise
         if found.ok:
-            state.left = safe.phrase(
+            proof = safe.phrase(
                 " [$success]✓ intact[/] [$muted]$count records, as of $now[/]",
                 count=thousands(found.records),
                 now=f"{self.desk.clock.now():%H:%M:%S}Z",
             )
         else:
-            state.left = safe.phrase(
-                " [b $error]✗ broken at record $seq:[/] $what", seq=found.first_bad, what=found.what
-            )
+            proof = safe.phrase(" [b $error]✗ broken at record $seq:[/] $what", seq=found.first_bad, what=found.what)
             told = f"The trail is broken at record {found.first_bad}: {found.what}. Nothing after it can be relied on."
             self.console_app.say(told, severity="error")  # whole: the line below may be too short for it
+        self._prove(proof)
+
+    def _prove(self, proof: Content | None) -> None:
+        self._proof = proof
+        self._tell()
 
     def action_copy(self) -> None:
         if (override := self._override()) is not None:
