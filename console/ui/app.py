@@ -198,7 +198,7 @@ class Console(Opening):
                 if isinstance(screen, Place):
                     screen.planned()
             self.runs.carry_out(*answer)
-            self.push_screen(RunScreen())
+            self._show_run()
 
     def resume(self, override: Override) -> None:
         if override.state.over:
@@ -213,7 +213,14 @@ class Console(Opening):
         assert book is not None
         plan = await off_loop(lambda: book.plan(override.plan_id))
         self.runs.resume(plan, override.op_id, sum(override.counts.values()))
-        self.push_screen(RunScreen())
+        self._show_run()
+
+    def _show_run(self) -> None:
+        """Where it is open already, what lies on it goes, as with every place."""
+        if not any(isinstance(screen, Place) and screen.PLACE == "run" for screen in self.screen_stack):
+            self.push_screen(RunScreen())
+        while not (isinstance(self.screen, Place) and self.screen.PLACE == "run"):
+            self.pop_screen()
 
     async def _offer_resume(self) -> None:
         """What a crash or a lost session left behind is told at the start."""
@@ -251,8 +258,8 @@ class Console(Opening):
     def action_run(self) -> None:
         if self.runs.latest is None:
             self.say("No override has been started here: r on an item plans one")
-        elif not (isinstance(self.screen, Place) and self.screen.PLACE == "run"):
-            self.push_screen(RunScreen())
+        else:
+            self._show_run()
 
     async def action_quit(self) -> None:
         if not self.runs.running:

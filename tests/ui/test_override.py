@@ -28,6 +28,7 @@ from console.core.release import Now
 from console.trail.anchor import AnchorLine
 from console.ui.audit import Refusal
 from console.ui.screens.failures import FailuresScreen
+from console.ui.screens.item import ItemScreen
 from console.ui.screens.override import OverrideScreen
 from console.ui.screens.plan import PlanScreen, Toggle
 from console.ui.screens.run import RunScreen
@@ -452,6 +453,40 @@ async def test_the_trail_is_read_when_it_is_shown(tmp_path: Path) -> None:
         carried_out(laid, "condition:terminal error~timeout", "meanwhile")
         await pilot.press("4")
         await until(pilot, lambda: "meanwhile" in screen_text(pilot))
+
+
+async def confirmed(pilot: Pilot[None], reason: str) -> None:
+    """What is under the cursor, planned and carried out."""
+    await pilot.press("r")
+    screen = await planned(pilot)
+    fill(screen, reason)
+    await until(pilot, lambda: not screen.query_one("#confirm", Button).disabled)
+    screen.query_one("#confirm", Button).press()
+    await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen) and "✓ finished" in screen_text(pilot))
+
+
+async def test_there_is_one_run_screen_however_often_it_is_asked_for(tmp_path: Path) -> None:
+    def runs() -> int:
+        return sum(isinstance(screen, RunScreen) for screen in pilot.app.screen_stack)
+
+    async with opened(with_trail(small_world(tmp_path, 100), tmp_path)) as pilot:
+        await failures(pilot)
+        await filtered(pilot, "condition:terminal error~timeout backend:analysis-queue")
+        await until(pilot, lambda: items(pilot).complete and items(pilot).item is not None)
+        await confirmed(pilot, "the first")
+        await pilot.press("5", "5")
+        assert runs() == 1
+        await pilot.press("g", *"analysis-queue/task-00011", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen))
+        await pilot.press("5")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen))
+        assert runs() == 1
+        await pilot.press("g", *"analysis-queue/task-00011", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen))
+        await confirmed(pilot, "the second")
+        assert runs() == 1
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen))
 
 
 class Killed(BaseException):
