@@ -21,6 +21,7 @@ from console.cli.render import (
 from console.cli.round import NONE_ANSWERED, Round
 from console.core.desk import Desk
 from console.core.faults import BackendFault
+from console.core.fields import FIELDS, record
 from console.core.item import Attempt, Detail, Item, ItemKey
 from console.core.listing import Listing
 from console.core.query import Filter, Sort
@@ -36,26 +37,10 @@ from console.core.text import (
     neutralise,
 )
 
-FIELDS = (
-    "key", "backend", "id", "type", "native_status", "condition", "attempts", "max_attempts", "next_retry_at",
-    "will_run_again", "why", "error", "signature", "recoverable", "created_at", "updated_at",
-)
 STYLES = {
     "retrying": "yellow", "failed": "red", "terminal": "bold red", "stuck": "bold magenta", "unknown": "magenta",
     "done": "green", "running": "cyan",
 }
-
-
-def record(item: Item) -> dict[str, Any]:
-    verdict = item.verdict
-    return {
-        "key": str(item.key), "backend": item.key.backend, "id": item.key.id, "type": item.type,
-        "native_status": item.native_status, "condition": verdict.condition.value,
-        "attempts": item.attempts, "max_attempts": item.max_attempts, "next_retry_at": verdict.next_retry_at,
-        "will_run_again": verdict.will_run_again, "why": verdict.why, "error": item.error,
-        "signature": item.signature, "recoverable": verdict.recoverable,
-        "created_at": item.created_at, "updated_at": item.updated_at,
-    }
 
 
 def condition_text(item: Item) -> str:

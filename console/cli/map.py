@@ -6,10 +6,11 @@ from argparse import Namespace
 
 from console.cli.doors import Doors, Sketch
 from console.cli.files import new_file
-from console.cli.items import FIELDS, columns, record
+from console.cli.items import columns
 from console.cli.render import Shape, chosen_format, note, print_block, print_rows, stdout
 from console.core.backend import PageRequest
 from console.core.faults import UsageFault
+from console.core.fields import FIELDS, record
 from console.core.query import Filter
 
 FIRST = 10

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from console.cli.doors import Doors
-from console.cli.items import FIELDS, STYLES, attempts_text, condition_text, next_text, print_item, record
+from console.cli.items import STYLES, attempts_text, condition_text, next_text, print_item
 from console.cli.partitions import Wanted, partition_store
 from console.cli.plans import confirm_and_carry_out, operations_of, preview, settle
 from console.cli.render import Column, Shape, note, print_rows
@@ -19,6 +19,7 @@ from console.cli.round import exit_code
 from console.core.backend import Action, Backend, Budget, Flag, Order, Requeues
 from console.core.desk import Desk
 from console.core.faults import UsageFault
+from console.core.fields import FIELDS, record
 from console.core.item import Condition, Detail, Item, ItemKey
 from console.core.listing import Listing
 from console.core.plan import Matching, Selection

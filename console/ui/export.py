@@ -14,35 +14,9 @@ from typing import Any, TextIO
 
 from console.core.backend import Backend
 from console.core.faults import BackendFault, Refused
+from console.core.fields import FIELDS, record
 from console.core.item import Item, ItemKey
 from console.core.text import csv_text, instant
-
-
-def fields(item: Item) -> dict[str, Any]:
-    """An item as every front end writes it."""
-    verdict = item.verdict
-    return {
-        "key": str(item.key),
-        "backend": item.key.backend,
-        "id": item.key.id,
-        "type": item.type,
-        "native_status": item.native_status,
-        "condition": verdict.condition.value,
-        "attempts": item.attempts,
-        "max_attempts": item.max_attempts,
-        "next_retry_at": _instant(verdict.next_retry_at),
-        "will_run_again": verdict.will_run_again,
-        "why": verdict.why,
-        "error": item.error,
-        "signature": item.signature,
-        "recoverable": verdict.recoverable,
-        "created_at": _instant(item.created_at),
-        "updated_at": _instant(item.updated_at),
-    }
-
-
-def _instant(moment: datetime | None) -> str | None:
-    return None if moment is None else instant(moment)
 
 
 def named(backends: Sequence[Backend], keys: Sequence[ItemKey], now: datetime) -> Iterable[Item]:
@@ -69,7 +43,7 @@ def write(path: Path, items: Iterable[Item]) -> int:
             put = _FORMATS[path.suffix](file)
             written = 0
             for item in items:
-                put(fields(item))
+                put(record(item))
                 written += 1
     except BaseException as error:
         with suppress(OSError):
@@ -85,21 +59,13 @@ def _unwritable(path: Path, error: OSError | ValueError) -> Refused:
 
 
 def _jsonl(file: TextIO) -> Callable[[dict[str, Any]], object]:
-    return lambda row: file.write(json.dumps(row, ensure_ascii=True) + "\n")
+    return lambda row: file.write(json.dumps(row, default=instant, ensure_ascii=True) + "\n")
 
 
 def _csv(file: TextIO) -> Callable[[dict[str, Any]], object]:
     writer = csv.writer(file, lineterminator="\n")
-    begun = False
-
-    def put(row: dict[str, Any]) -> None:
-        nonlocal begun
-        if not begun:
-            writer.writerow(row)
-            begun = True
-        writer.writerow(map(csv_text, row.values()))
-
-    return put
+    writer.writerow(FIELDS)
+    return lambda row: writer.writerow(map(csv_text, row.values()))
 
 
 _FORMATS = {".jsonl": _jsonl, ".csv": _csv}

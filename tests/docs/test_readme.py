@@ -139,7 +139,7 @@ def test_every_term_of_the_query_language_parses(term: str) -> None:
 
 
 def test_the_fields_of_an_item_are_those_of_the_code() -> None:
-    from console.cli.items import FIELDS
+    from console.core.fields import FIELDS
 
     told = re.search(r"exactly these fields: `([^`]+)`", README)
     assert told

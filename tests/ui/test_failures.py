@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from textual.app import App, ComposeResult
 
-from console.cli.items import FIELDS, record
 from console.cli.render import Shape, print_rows
 from console.core.backend import PageRequest
 from console.core.faults import BackendFault, Refused
+from console.core.fields import FIELDS, record
 from console.core.listing import Listing
 from console.core.query import Filter, Sort
 from console.ui import export, views
@@ -271,16 +271,21 @@ def test_a_marked_item_of_a_backend_that_does_not_answer_is_told_and_nothing_is_
     assert not (tmp_path / "x.jsonl").exists()
 
 
-def test_an_export_is_the_csv_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_an_export_is_what_the_command_line_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
     make_async(tmp_path / "a.db", 20)
     with sqlite3.connect(tmp_path / "a.db") as db:
         db.execute("UPDATE async_tasks SET last_error = ? WHERE task_id = 'task-00003'", ("=1\x1b]0;x\a\nnext",))
-    listing = Listing([open_queue(tmp_path / "a.db", "q")], Filter(), NOON)
-    export.write(tmp_path / "x.csv", listing)
-    print_rows(listing, Shape(FIELDS, record, ()), "csv")
-    written = (tmp_path / "x.csv").read_bytes().decode()
-    assert written == capsys.readouterr().out
-    assert "'=1␛]0;x␇␊next" in written
+    for asked, shown in (("", True), ("key:nothing", False)):
+        listing = Listing([open_queue(tmp_path / "a.db", "q")], Filter.parse(asked), NOON)
+        path = tmp_path / f"{shown}.{form}"
+        export.write(path, listing)
+        print_rows(listing, Shape(FIELDS, record, ()), form)
+        written = path.read_bytes().decode()
+        assert written == capsys.readouterr().out
+        assert ("'=1␛]0;x␇␊next" in written or r'"=1\u001b]0;x\u0007\nnext"' in written) is shown
 
 
 def test_a_name_that_says_no_format_is_refused(tmp_path: Path) -> None:
