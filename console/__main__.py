@@ -194,7 +194,10 @@ class House:
         from console.ui.app import run_console  # not before: until here there is one thread and little to copy
 
         if path is None:
-            return run_console(_bare(Glance(), self._args.read_only), demo=self._demo)
+            from console.places import config_folder
+
+            bare = _bare(Glance(), self._args.read_only, str(config_folder() / "config.yaml"))
+            return run_console(bare, demo=self._demo)
         try:
             bare = _bare(glance(path), self._args.read_only)
             return run_console(bare, lambda: self.desk(named), guided=guided, ahead=ahead)
@@ -231,7 +234,7 @@ def _foretold(settings: Settings) -> Iterator[tuple[str, Mapping[Condition, Coun
             yield backend.name, backend.counts(Filter(), SystemClock().now())
 
 
-def _bare(seen: Glance, read_only: bool) -> Desk:
+def _bare(seen: Glance, read_only: bool, config: str = "") -> Desk:
     """All of the desk that needs no driver; the backends are only named."""
     from console.core.desk import Desk, Unavailable
     from console.core.limits import Limits
@@ -240,7 +243,8 @@ def _bare(seen: Glance, read_only: bool) -> Desk:
 
     unopened = PluginFault("it is not open yet")
     named = [Unavailable(name, plugin, unopened) for name, plugin in seen.backends]
-    return Desk(named, SystemClock(), Never(), Limits(), read_only or seen.read_only, theme=seen.theme)
+    read_only = read_only or seen.read_only
+    return Desk(named, SystemClock(), Never(), Limits(), read_only, config=config, theme=seen.theme)
 
 
 def _url_of(settings: Settings, name: str) -> str:

@@ -94,7 +94,7 @@ def _add_global_options(parser: Parser, *, config: Any, read_only: Any) -> None:
     group = parser.add_argument_group("everywhere")
     group.add_argument(
         "--config", metavar="FILE", default=config,
-        help="the config file; default: $RETRIAGE_CONFIG, else ~/.config/retriage/config.yaml",
+        help="the config file; default: $RETRIAGE_CONFIG, else retriage/config.yaml in $XDG_CONFIG_HOME or ~/.config",
     )
     group.add_argument(
         "--read-only", action="store_true", default=read_only, help="audit mode: nothing can be changed"

@@ -40,7 +40,7 @@ class Desk:
     read_only: bool = False
     operator: str = ""
     config: str = ""
-    """Where the configuration came from, to show."""
+    """Where the configuration came from, or would be looked for, to show."""
     refresh: timedelta = timedelta(seconds=5)
     views: Mapping[str, str] = field(default_factory=dict)
     runbooks: Mapping[str, str] = field(default_factory=dict)

@@ -256,6 +256,14 @@ def test_the_advice_names_the_place_that_is_looked_at(
     assert f"Write {tmp_path}/xdg/retriage/config.yaml, name one with --config" in capsys.readouterr().err
 
 
+def test_the_help_names_the_places_that_are_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    from console.__main__ import main
+
+    assert main(["--help"]) == 0
+    told = "default: $RETRIAGE_CONFIG, else retriage/config.yaml in $XDG_CONFIG_HOME or ~/.config"
+    assert told in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_missing_mapping_is_not_told_as_a_missing_config(place: Place) -> None:
     place.sections["made"] = '  made: {plugin: sql_table, url: "sqlite:////x.db", mapping: nowhere.yaml}\n'
     assert place.run("list").err.endswith("there is no such file. A relative path begins at the config's folder.\n")

@@ -172,7 +172,7 @@ def test_the_welcome_looks_as_it_did(snap_compare, size: tuple[int, int]) -> Non
     async def welcomed(pilot: Pilot[None]) -> None:
         await until(pilot, lambda: "No backends are configured" in screen_text(pilot))
 
-    app = Console(desk([]), demo=lambda: desk([]))
+    app = Console(desk([], config="~/.config/retriage/config.yaml"), demo=lambda: desk([]))
     assert snap_compare(app, terminal_size=size, run_before=welcomed)
 
 

@@ -30,6 +30,14 @@ def opened(folder: Path, *names: str, size: tuple[int, int] = (24, 80)) -> Termi
     return Terminal([sys.executable, "-c", SCRIPT, str(folder), *names], size)
 
 
+def test_the_welcome_names_the_place_that_is_looked_at(tmp_path: Path) -> None:
+    terminal = Terminal([sys.executable, "-m", "console"], (40, 200), {"XDG_CONFIG_HOME": str(tmp_path)})
+    shown = terminal.until("No backends are configured yet")
+    assert f"Write them into {tmp_path}/retriage/config.yaml, then start again" in shown
+    terminal.press("q")
+    assert terminal.left() == 0
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     make_async(tmp_path / "queue.db", 120, NOON)

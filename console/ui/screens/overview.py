@@ -58,9 +58,8 @@ class OverviewScreen(Place):
     def _welcome(self) -> Content:
         if self.console_app.opening:
             return Content.from_markup("[$muted]a moment…[/]")
-        config = self.desk.config or "~/.config/retriage/config.yaml"
         offer = Content.from_markup(_OFFER) if self.console_app.demo else Content("")
-        return safe.phrase(_WELCOME, config=config, offer=offer)
+        return safe.phrase(_WELCOME, config=self.desk.config, offer=offer)
 
     def on_mount(self) -> None:
         self.on_resize()
