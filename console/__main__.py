@@ -164,11 +164,13 @@ class House:
 
         if "://" not in place:
             settings = self._settings(self._args.config)
-            url, deadline = _url_of(settings, place), settings.console.deadline
-        else:
-            _refuse_password(place)
-            url, deadline = place, ConsoleSettings().deadline
-        return look(url, table, deadline, mask_url(url))
+            url = _url_of(settings, place)
+            return look(url, table, settings.console.deadline, mask_url(url))
+        _refuse_password(place)
+        try:
+            return look(place, table, ConsoleSettings().deadline, mask_url(place))
+        except ConfigFault as fault:  # there is no configuration in it
+            raise UsageFault(fault.detail, where=fault.where, fix=fault.fix) from None
 
     def world(self, order: WorldOrder, progress: Callable[[str, int, int], None]) -> World:
         from console.demo.world import Wanted, open_world

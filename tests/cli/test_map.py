@@ -229,7 +229,7 @@ def test_what_map_refuses(place: Place, at: Callable[[HomeMade], tuple[str, Run]
          " Name a new file; nothing is overwritten."),
         ([url, "--format", "csv"], "retriage: This call cannot be understood: the proposal is YAML; --format is of the items."
          " Add --output FILE, or leave it out."),
-        (["mysql://db/app"], "retriage: The configuration is not usable: there is no way to read mysql. Write sqlite:///PATH or"
+        (["mysql://db/app"], "retriage: This call cannot be understood: there is no way to read mysql. Write sqlite:///PATH or"
          " postgresql://USER@HOST/DB."),
         (["sqlite:////nowhere/x.db"], "retriage: /nowhere/x.db: The backend cannot be reached: there is no such file. Check the"
          " path in the url."),
