@@ -20,7 +20,8 @@ from console.core.ports import Never, Stop
 from console.core.query import Cursor, Field, Filter, Page, Sort, Term
 from console.core.signature import signatures_of
 from console.sql.database import Database, Row
-from console.sql.layout import Expression, Layout, Predicate, Roles, Segment
+from console.sql.keyed import is_one_of, loose_rows, of_each, rows_where
+from console.sql.layout import Expression, Layout, Predicate, Segment
 from console.sql.paging import (
     BYTEWISE,
     NO_TAIL,
@@ -33,9 +34,8 @@ from console.sql.paging import (
     shape_of,
     tail_of,
 )
-from console.sql.statement import Binds, Prepared
-from console.sql.values import text
-from console.sql.where import Where, has_key, head_of, is_given_key, may_be_loose, plain_keys, shows_key
+from console.sql.statement import Binds, Prepared, united
+from console.sql.where import Where, head_of, is_given_key, plain_keys
 
 _KEPT_STATEMENTS = 128
 _KEYS_PER_READ = 200
@@ -264,7 +264,7 @@ class Reader:
 
     def errors(self, filter: Filter, now: datetime, stop: Stop) -> Iterator[ErrorBatch]:
         def build(binds: Binds) -> Any:
-            return _all(
+            return united(
                 sa.select(head_of(segment.roles.error), _or_null(segment.roles.updated))
                 .select_from(segment.source)
                 .where(*where)
@@ -287,7 +287,7 @@ class Reader:
         buckets: int,
     ) -> Histogram:
         def build(binds: Binds) -> Any:
-            return _all(
+            return united(
                 sa.select(column).select_from(segment.source).where(*where, column.is_not(None))
                 for segment, where in self._arms(filter, binds)
                 if (column := getattr(segment.roles, timeline.value)) is not None
@@ -321,50 +321,18 @@ class Reader:
         segments, sqlite = list(self._keyed()), self._database.dialect.name == "sqlite"
         given = plain_keys([segment.roles for segment in segments], [key.parts for key in keys], sqlite)
         if given is None:
-            rows = self._rows_where(segments, columns, now, partial(_is_one_of, keys, sqlite))
+            rows = rows_where(self._database, segments, columns, now, partial(is_one_of, keys, sqlite))
         else:
             kept = self._prepared(
                 ("keys", len(keys), columns),
-                lambda binds: _of_each(
+                lambda binds: of_each(
                     segments, columns, lambda n, roles: is_given_key(roles, n, len(keys), binds, sqlite)
                 ),
             )
             rows = [] if kept is None else self._database.read(kept, now, given)
-        return rows + self._loose(segments, keys, now, columns) if sqlite and len(rows) < len(keys) else rows
-
-    def _rows_where(
-        self,
-        segments: Sequence[Segment],
-        columns: tuple[Expression, ...] | None,
-        now: datetime,
-        those: Callable[[Roles, Binds], Predicate],
-    ) -> list[Row]:
-        binds = Binds()
-        statement = _of_each(segments, columns, lambda _, roles: those(roles, binds))
-        return self._database.read(Prepared(statement, binds, self._database.dialect), now)
-
-    def _loose(
-        self,
-        segments: Sequence[Segment],
-        keys: Sequence[ItemKey],
-        now: datetime,
-        columns: tuple[Expression, ...] | None,
-    ) -> list[Row]:
-        """Rows of SQLite that hold their key as another type than their column's, which may hold anything; of the
-        keys that no other row has, because 1 and '1' are two rows."""
-        found: list[Row] = []
-        for segment in segments:
-            key, row = segment.roles.key, segment.roles.row if columns is None else columns
-            some = [one for one in keys if may_be_loose(segment.roles, one.parts)]
-            if not some:
-                continue
-            usual = {_told(held) for held in self._rows_where([segment], key, now, partial(_is_one_of, some, True))}
-            missing = {one.parts: one for one in some if one.parts not in usual}
-            if missing:
-                asked = partial(_shows_one_of, list(missing.values()))
-                loose = self._rows_where([segment], (*key, *row), now, asked)
-                found += [held[len(key) :] for held in loose if _told(held[: len(key)]) in missing]
-        return found
+        if sqlite and len(rows) < len(keys):
+            rows += loose_rows(self._database, segments, columns, now, keys)
+        return rows
 
     def _keyed(self) -> Iterator[Segment]:
         """One segment for each way a key finds its row; their leads would only mislead the planner."""
@@ -401,41 +369,5 @@ def _in_one_pass(arms: list[Arm]) -> list[Arm]:
     return [(same[0][0], [sa.or_(*(sa.and_(sa.true(), *where) for _, where in same))]) for same in by_source.values()]
 
 
-def _all(selects: Any) -> Any:
-    arms = list(selects)
-    if not arms:
-        return None
-    return arms[0] if len(arms) == 1 else sa.union_all(*arms)
-
-
 def _or_null(column: Expression | None) -> Expression:
     return sa.null() if column is None else column
-
-
-def _of_each(
-    segments: Sequence[Segment],
-    columns: tuple[Expression, ...] | None,
-    those: Callable[[int, Roles], Predicate],
-) -> Any:
-    return _all(
-        sa.select(*(segment.roles.row if columns is None else columns))
-        .select_from(segment.source)
-        .where(those(number, segment.roles))
-        for number, segment in enumerate(segments)
-    )
-
-
-def _is_one_of(keys: Sequence[ItemKey], sqlite: bool, roles: Roles, binds: Binds) -> Predicate:
-    return has_key(roles, _fitting(keys, roles), binds, sqlite)
-
-
-def _shows_one_of(keys: Sequence[ItemKey], roles: Roles, binds: Binds) -> Predicate:
-    return shows_key(roles, _fitting(keys, roles), binds)
-
-
-def _fitting(keys: Sequence[ItemKey], roles: Roles) -> list[tuple[str, ...]]:
-    return [key.parts for key in keys if len(key.parts) == len(roles.key)]
-
-
-def _told(key: Row) -> tuple[str, ...]:
-    return tuple(map(text, key))

@@ -6,7 +6,7 @@ text, and knows for each parameter whether it is fixed, follows the clock, or is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
@@ -99,3 +99,11 @@ def inserts(into: str, rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, lis
         [tuple(chain.from_iterable(part)) for part in parts],
     )
     yield f"INSERT INTO {into} VALUES {one}", list(rows[whole:])  # noqa: S608  names from the schema
+
+
+def united(selects: Iterable[Any]) -> Any:
+    """The rows of all of them, by one statement; None where there is nothing to select."""
+    arms = list(selects)
+    if not arms:
+        return None
+    return arms[0] if len(arms) == 1 else sa.union_all(*arms)

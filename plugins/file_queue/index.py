@@ -181,6 +181,8 @@ class Index:
         return now == self._seen and max(now) + _GRAIN < self._looked_at - self._cost
 
     def _look(self, queue: Folder, results: Folder, generation: int) -> bool:
+        """Whether anything changed. At the first look nothing is known that could be missed, so a folder in motion is
+        listed twice."""
         began = time.time_ns()
         found = self._listed(queue, generation)
         told = dict(_stamps(results, RESULT))
@@ -240,8 +242,7 @@ class Index:
         """Tasks by their three names, and by listing the folder for those that have none of them.
 
         Files move while we look, and a listing shows what is renamed meanwhile under neither name: only what
-        several looks do not show is gone. Each look lists the folder once, however many are looked for. (At the
-        first look nothing is known that could be missed: a folder in motion is listed twice then.)
+        several looks do not show is gone. Each look lists the folder once, however many are looked for.
         """
         found: dict[str, _Entry] = {}
         left = set(ids)

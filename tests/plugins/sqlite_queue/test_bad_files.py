@@ -253,7 +253,7 @@ def test_a_locked_file_is_named_as_such(tmp_path: Path) -> None:
 
 READ = """
 import os, sys
-from console.core.backend import Order, PageRequest
+from console.core.backend import PageRequest
 from console.core.ports import Never
 from console.testing import ALL, NOON
 from tests.plugins.sqlite_queue.queue_files import open_queue
