@@ -12,13 +12,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import book, bulk, console, demo, growth, peers, postgres, reading, startup, texts
+from benchmarks import bulk, console, demo, growth, idle, peers, postgres, reading, startup, texts, trail
 from benchmarks.measure import Result
 
 SETS: dict[str, Callable[[bool], Iterator[Result]]] = {
-    "reading": reading.cases, "texts": texts.cases, "bulk": bulk.cases, "trail": book.cases, "startup": startup.cases,
+    "reading": reading.cases, "texts": texts.cases, "bulk": bulk.cases, "trail": trail.cases, "startup": startup.cases,
     "demo": demo.cases, "postgres": postgres.cases, "peers": peers.cases,
-    "console": console.cases, "growth": growth.cases,
+    "console": console.cases, "growth": growth.cases, "idle": idle.cases,
 }
 
 
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def _measured(name: str, quick: bool) -> list[Result]:
-    """The cases of one set, each told as soon as it is known."""
+    """The cases of one set, each reported as soon as it is known."""
     found = []
     for result in SETS[name](quick):
         sys.stderr.write(f"{'pass' if result.passed else 'FAIL'}  {_ratio(result, result.ratio):>7}  {result.case}\n")

@@ -15,29 +15,28 @@ from pathlib import Path
 
 from benchmarks.data import CACHE, CAUSES, async_tasks, copy_of
 from benchmarks.measure import Result, from_pairs, timed
-from console.core.backend import Budget, Order
-from console.core.limits import Limits
+from console.core.backend import Attempts, Operation
+from console.core.confirm import Confirmation, Limits, Origin, Who
 from console.core.operations import Operations
-from console.core.person import Whence, Who
-from console.core.plan import Confirmation, Matching, Plan
+from console.core.pace import Over
+from console.core.plan import Matching, Plan
 from console.core.policy import PolicyOverride
 from console.core.query import Filter
-from console.core.release import Over
 from console.core.signature import signature_of
 from console.process import SystemClock
-from console.trail.owner import owner_token
-from console.trail.store import TrailBook, open_book
+from console.trail.leases import owner_token
+from console.trail.store import TrailStore, open_trail
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.backend import Options
 
 FILTER = Filter.parse("condition:terminal")
-ORDER = Order(budget=Budget.FRESH)
+ORDER = Operation(attempts=Attempts.RESET)
 RELEASE = Over(timedelta(minutes=30))
-WHO, WHENCE = Who(0, "bench"), Whence("host", "", "", 0, "")
+WHO, ORIGIN = Who(0, "bench"), Origin("host", "", "", 0, "")
 
 
 class Bench:
-    """A fresh copy of the data with a fresh trail beside it."""
+    """A fresh copy of the data with a fresh trail."""
 
     def __init__(self, source: Path, name: str) -> None:
         self.path = copy_of(source, f"{name}.db")
@@ -48,23 +47,23 @@ class Bench:
             read_only=False, deadline=timedelta(seconds=60),
         )
         clock = SystemClock()
-        self.book: TrailBook = open_book(
+        self.trail: TrailStore = open_trail(
             f"sqlite:///{CACHE / f'{name}_trail.db'}", read_only=False, anchor=None, clock=clock
         )
         self.operations = Operations(
-            {"queue": self.backend}, self.book, clock, limits=Limits(max_items=10**8), owner=owner_token()
+            {"queue": self.backend}, self.trail, clock, limits=Limits(max_items=10**8), owner=owner_token()
         )
 
     def propose(self, filter: Filter = FILTER) -> Plan:
         return self.operations.propose(Matching(filter), ORDER, RELEASE)
 
     def carry_out(self, plan: Plan) -> None:
-        done = self.operations.carry_out(plan.id, Confirmation(WHO, WHENCE, "benchmark", plan.changes))
-        assert done.counts == {"changed": plan.changes}, done
+        done = self.operations.carry_out(plan, Confirmation(WHO, ORIGIN, "benchmark", plan.changes))
+        assert done.counts == {"applied": plan.changes}, done
 
     def close(self) -> None:
         self.backend.close()
-        self.book.close()
+        self.trail.close()
 
 
 def raw_propose(path: Path) -> None:
@@ -110,7 +109,7 @@ def cases(quick: bool) -> Iterator[Result]:
         proposing.append(proposed)
         carrying.append(carried)
         holds.append(hold)
-    yield from_pairs(f"propose {items} on SQLite", 3.0, proposing)
+    yield from_pairs(f"plan {items} on SQLite", 3.5, proposing)
     yield _one_cause(source, items, turns)
     yield from_pairs(f"carry out {items} on SQLite", 2.0, carrying)
     target = Limits().chunk_target.total_seconds()
@@ -121,16 +120,16 @@ def cases(quick: bool) -> Iterator[Result]:
 
 
 def _one_cause(source: Path, items: int, turns: int) -> Result:
-    """A fifth of them, told by their signature: all are read, against the before-images of all."""
+    """A fifth of them, selected by their cause: all are read, against the before-images of all."""
     raw = copy_of(source, "raw.db")
     bench = Bench(source, "ours")
     with closing(sqlite3.connect(source)) as connection:
         (error,) = connection.execute("SELECT last_error FROM async_tasks WHERE status = 'FAILED' LIMIT 1").fetchone()
-    cause = FILTER.and_(Filter.parse(f"signature:{signature_of(error)}"))
+    cause = FILTER.and_(Filter.parse(f"cause:{signature_of(error)}"))
     assert bench.propose(cause).changes == items // len(CAUSES)
     pairs = [(timed(lambda: bench.propose(cause)), timed(lambda: raw_propose(raw))) for _ in range(turns)]
     bench.close()
-    return from_pairs(f"propose one cause of {items} on SQLite", 3.0, pairs)
+    return from_pairs(f"plan one cause of {items} on SQLite", 3.5, pairs)
 
 
 def _memory(rows: tuple[int, int]) -> Result:
@@ -208,14 +207,14 @@ def _turn(source: Path) -> tuple[tuple[float, float], tuple[float, float], float
 def _timed_chunks(bench: Bench) -> list[float]:
     """How long each guarded write takes, seen from outside it."""
     chunks: list[float] = []
-    swap = bench.backend.swap
+    compare_and_set = bench.backend.compare_and_set
 
     def watched(*arguments: object) -> object:
         began = time.perf_counter()
         try:
-            return swap(*arguments)  # type: ignore[arg-type]
+            return compare_and_set(*arguments)  # type: ignore[arg-type]
         finally:
             chunks.append(time.perf_counter() - began)
 
-    bench.backend.swap = watched  # type: ignore[method-assign, assignment]
+    bench.backend.compare_and_set = watched  # type: ignore[method-assign, assignment]
     return chunks

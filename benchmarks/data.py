@@ -66,12 +66,13 @@ def _tasks(rows: int) -> Iterator[tuple[object, ...]]:
             status, attempts, error = "PENDING", 2, texts[number // 20 % len(texts)]
         id = str(uuid.UUID(int=chance.getrandbits(128), version=4))
         yield (
-            id, "ANALYZE", f"entity-{number}", status, attempts, at.isoformat(), error, at.isoformat(), updated,
+            id, "ANALYZE_EXECUTED", f"entity-{number}", status, attempts, at.isoformat(), error, at.isoformat(),
+            updated,
         )
 
 
 def copy_of(source: Path, name: str) -> Path:
-    """A fresh copy to change, without what an earlier one left beside it."""
+    """A fresh copy to change, without the files that an earlier one left."""
     target = CACHE / name
     for leftover in CACHE.glob(f"{name}*"):
         leftover.unlink()

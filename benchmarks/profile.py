@@ -1,6 +1,6 @@
 """Where the time goes: `python -m benchmarks.profile` writes what dominates a start and a bulk requeue.
 
-The texts beside this file (`profiles/`) are what it said last, so that whoever goes on starts there.
+The texts in `profiles/` are its last output.
 """
 
 from __future__ import annotations

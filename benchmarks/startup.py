@@ -12,7 +12,7 @@ from benchmarks.data import CACHE, async_tasks
 from benchmarks.measure import Result, compare
 
 INSTALLED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""Installed libraries have their byte code beside them; so must what is measured against them."""
+"""Installed libraries have compiled byte code; so must what is measured against them."""
 RETRIAGE = str(Path(sys.executable).with_name("retriage"))
 
 

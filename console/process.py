@@ -1,19 +1,17 @@
-"""The process itself: its clock, the signals that ask it to end, and what it leaves behind when it crashes."""
+"""This process: its clock, the signals that end it, and its crash file."""
 
 from __future__ import annotations
 
 import os
-import pwd
 import signal
-import socket
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-
-from console.core.person import Whence, Who
 
 
 class SystemClock:
@@ -26,38 +24,25 @@ class SystemClock:
         time.sleep(seconds)
 
 
-def who(claimed: str) -> Who:
-    """Who the system says is at the keyboard, beside what they call themselves."""
-    uid = os.getuid()
-    try:
-        login = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        login = str(uid)
-    return Who(uid, login, claimed)
-
-
-def whence(version: str) -> Whence:
-    """Where they sit."""
-    try:
-        tty = os.ttyname(sys.stdin.fileno())
-    except (OSError, ValueError, AttributeError):
-        tty = ""
-    peer = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
-    return Whence(socket.gethostname(), tty, peer, os.getpid(), version)
-
-
 class Signals:
-    """A Stop that SIGINT, SIGTERM and SIGHUP request once they are listened to.
+    """A Stop that SIGINT, SIGTERM and SIGHUP request, after `listen`.
 
-    The first one asks for an end after the current step; SIGINT again insists.
+    The first signal asks to stop after the current step; a second SIGINT interrupts it.
     """
 
     def __init__(self) -> None:
         self.requested = False
 
-    def listen(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._receive)
+    @contextmanager
+    def listen(self) -> Iterator[None]:
+        """Receive the signals until the block ends, then restore the previous handlers."""
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        previous = {number: signal.signal(number, self._receive) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         if self.requested and number == signal.SIGINT:
@@ -66,9 +51,9 @@ class Signals:
 
 
 def write_crash_file(error: BaseException, about: str) -> Path | None:
-    """The traceback without locals and with secrets masked, for its owner only; None when there is no place."""
-    from console.places import state_folder
+    """Write the traceback to a private file, without locals and with secrets masked; None if that fails."""
     from console.settings import mask_text
+    from console.xdg import state_folder
 
     folder = state_folder() / "crashes"
     path = folder / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}.txt"

@@ -1,21 +1,27 @@
-"""The rules of the contract queue, shared by its two storages: an SQLite file and a folder of files.
+"""The contract queue's own rules, shared by its two storages: an SQLite file and a folder of files.
 
-What may be handed back, and the loop a worker runs, are the same for the analysis queue.
+The loop that a worker runs is also the analysis queue's.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
-from console.core.backend import Budget, Flag, Order
+from console.core import requeue_rules
+from console.core.advice import Advice, Notice, Step
+from console.core.backend import Flag, Operation
+from console.core.capabilities import SwitchSpec
 from console.core.handlers import message_of
-from console.core.item import Condition, Item, ItemKey, Verdict
-from console.core.policy import Exponential, Facts, Phase, RetryPolicy, judge, limit_of
+from console.core.item import Condition, Verdict
+from console.core.policy import Exponential, Facts, Phase, RetryPolicy
 from console.core.ports import Clock, Stop
-from console.sql.values import text, whole_number
+from console.core.requeue_rules import Decision
+from console.sql.table import QueueTable
+from console.sql.values import whole_number
 
 PHASES = {
     "PENDING": Phase.READY,
@@ -32,16 +38,77 @@ POLICY = RetryPolicy(
 )
 """The queue's own numbers. `max_retries` of a task is its max attempts: three means three executions."""
 
-LONGEST_TIMEOUT = 10**10
+
+INCLUDE_CLAIMED = SwitchSpec(
+    "include_claimed", "include claimed", "Include stuck tasks. A worker may still hold them, and then they run twice."
+)
+_STILL_CLAIMED = Notice(
+    "A worker may still hold it, and then it would run twice.", Advice(Step.TURN_ON, INCLUDE_CLAIMED.id)
+)
+FLAGS = frozenset({Flag.INCLUDE_UNRECOVERABLE, INCLUDE_CLAIMED.id})
+"""The switches that `decide` looks at."""
+
+
+def decide(facts: Facts, verdict: Verdict, operation: Operation, policy: RetryPolicy, now: datetime) -> Decision:
+    """The usual rules, but a stuck task is requeued only if a person insists.
+
+    A worker claims every due task at once and runs them one after another, without enforcing their timeouts. A task
+    that is RUNNING for long may not have started yet.
+    """
+    if verdict.condition is Condition.STUCK and INCLUDE_CLAIMED.id not in operation.flags:
+        return Decision(_STILL_CLAIMED)
+    return requeue_rules.decide(facts, verdict, operation, policy, now)
+
+
+def stuck_note(attempts: Any, max_retries: Any, recorded: Any) -> str:
+    """What is known about a stuck task. A final failure is never recorded by the queue's own workers."""
+    number, limit = whole_number(attempts), POLICY.max_attempts if max_retries is None else whole_number(max_retries)
+    done = "its result is recorded" if whole_number(recorded) >= number > 0 else "nothing recorded since"
+    return f"attempt {number} of {limit}, {done}; a worker may still hold it"
+
+
+def interval_of(schedule: Any) -> timedelta | None:
+    """How long after a success a recurring task runs again; None if the task does not recur."""
+    interval = schedule.get("interval") if isinstance(schedule, dict) else None
+    if isinstance(interval, dict):
+        interval = interval.get("total_seconds")
+    if isinstance(interval, str):
+        interval = _iso_seconds(interval)
+    if isinstance(interval, bool) or not isinstance(interval, int | float):
+        return None
+    try:
+        return timedelta(seconds=interval)
+    except (OverflowError, ValueError):
+        return None
+
+
+def stored_interval(interval: timedelta | None) -> dict[str, Any] | None:
+    """An interval as the queue stores it in JSON."""
+    return None if interval is None else {"type": "timedelta", "total_seconds": interval.total_seconds()}
+
+
+_ISO_DURATION = re.compile(r"P(?:([0-9.]+)D)?(?:T(?:([0-9.]+)H)?(?:([0-9.]+)M)?(?:([0-9.]+)S)?)?")
+
+
+def _iso_seconds(text: str) -> float | None:
+    """The seconds of a duration such as PT90S, as msgspec writes it."""
+    found = _ISO_DURATION.fullmatch(text)
+    if found is None or not any(found.groups()):
+        return None
+    try:
+        days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    except ValueError:
+        return None
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def may_retry(attempts: int, max_retries: int) -> bool:
-    """The retry predicate, on the counter as it is after the claim."""
+    """Whether a failed task is tried again; `attempts` already counts the execution that failed."""
     return attempts < max_retries
 
 
 def retry_delay(policy: RetryPolicy, attempts: int, chance: random.Random) -> timedelta:
-    """The queue, not the worker, decides how long a failed task waits."""
+    """How long a failed task waits. The queue decides this, not the worker."""
     bounds = policy.delay_after(attempts)
     if bounds is None:
         return timedelta(0)
@@ -52,154 +119,24 @@ def retry_delay(policy: RetryPolicy, attempts: int, chance: random.Random) -> ti
 # --- rows ---------------------------------------------------------------------------------------------
 
 
-def evidence(result_error: Any, task_error: Any) -> str | None:
-    """The message a person needs: the result's error, else the task's own unless that is JSON's null."""
-    if isinstance(result_error, str) and result_error:
-        return result_error
-    if isinstance(task_error, str) and task_error.strip(" \t\n\v\f\r") not in ("", "null"):
-        return task_error
-    return None
-
-
-def odd(attempts: Any, *times: tuple[str, Any, datetime | None]) -> tuple[str, ...]:
-    """What is strange about a row's times and counter, in words."""
-    notes = [f"{name} is not a time: {text(raw)[:60]!r}" for name, raw, at in times if at is None and raw is not None]
-    if type(attempts) is not int or attempts < 0:
-        shown = "NULL" if attempts is None else repr(attempts)[:60]
-        notes.append(f"attempts is {shown}, read as {whole_number(attempts)}")
-    return tuple(notes)
-
-
-class ContractTask(NamedTuple):
-    """One task of either storage as stored, with the error of its result beside it."""
-
-    id: Any
-    func_path: Any
-    status: Any
-    attempts: Any
-    max_retries: Any
-    eta: Any
-    timeout: Any
-    error: Any
-    own_error: Any
-    created_at: Any
-    updated_at: Any
-    last_attempt_at: Any
-
-
-class ContractTaskRows:
-    """Tasks of the contract queue → facts → items. Whatever a task holds, an item comes out."""
-
-    width = len(ContractTask._fields)
-
-    def __init__(self, backend: str, policy: RetryPolicy, decode: Callable[[Any], datetime | None]) -> None:
-        self._backend = backend
-        self._policy = policy
-        self._decode = decode
-
-    def facts(self, row: tuple[Any, ...]) -> Facts:
-        (
-            _id,
-            _func,
-            status,
-            attempts,
-            max_retries,
-            eta,
-            timeout,
-            error,
-            own_error,
-            created_at,
-            updated_at,
-            _last,
-        ) = row
-        phase = PHASES.get(status, Phase.UNKNOWN)
-        due = self._decode(eta) if phase is Phase.READY else None
-        lost = phase is Phase.READY and eta is not None and due is None
-        return Facts(
-            phase,
-            text(status),
-            whole_number(attempts),
-            max_attempts=None if max_retries is None else whole_number(max_retries),
-            error=evidence(None if error is None else text(error), None if own_error is None else text(own_error)),
-            due_at=due,
-            since=self._decode(updated_at) if phase is Phase.RUNNING else None,
-            time_limit=timedelta(seconds=min(whole_number(timeout), LONGEST_TIMEOUT))
-            if phase is Phase.RUNNING and timeout is not None
-            else None,
-            born_at=self._decode(created_at),
-            ignored="eta is not a time" if lost else None,
-        )
-
-    def read(self, row: tuple[Any, ...], now: datetime) -> Item:
-        return self.item(row, self.facts(row), now)
-
-    def item(self, row: tuple[Any, ...], facts: Facts, now: datetime) -> Item:
-        id, func, _status, attempts, _limit, eta, _time, _error, _own, created_at, updated_at, last = row
-        updated, executed = self._decode(updated_at), self._decode(last)
-        limit = self._policy.max_attempts if facts.max_attempts is None else facts.max_attempts
-        return Item(
-            ItemKey(self._backend, (text(id),)),
-            text(func),
-            facts.native_status,
-            facts.attempts,
-            limit,
-            judge(facts, self._policy, now),
-            facts.error,
-            facts.born_at,
-            updated,
-            now,
-            executed,
-            odd(
-                attempts,
-                ("eta", eta, facts.due_at or self._decode(eta)),
-                ("created_at", created_at, facts.born_at),
-                ("updated_at", updated_at, updated),
-                ("last_attempt_at", last, executed),
-            ),
-        )
-
-
-# --- handing back -------------------------------------------------------------------------------------
-
-_BLOCKED = {
-    Condition.WAITING: "has not failed: it waits for its first run",
-    Condition.RUNNING: "is running within its limit",
-    Condition.DONE: "is done",
-    Condition.CANCELLED: "was cancelled",
-    Condition.UNKNOWN: "has a native status this plugin has no rule for",
-}
-STRANGE = "holds a value that is not text, so a write could not be guarded"
-_ONE_MORE = "budget keep: exactly one more execution, a further failure is terminal at once"
-_OLD_WORKER = "was still running when its limit passed: the old worker may be alive"
-
-
-def decide(
-    facts: Facts, verdict: Verdict, order: Order, policy: RetryPolicy, now: datetime
-) -> tuple[str | None, str | None]:
-    """Why an item is blocked, if it is, and what to be warned of otherwise."""
-    if blocked := _BLOCKED.get(verdict.condition):
-        return blocked, None
-    limit = limit_of(facts, policy)
-    used_up = limit is not None and facts.attempts >= limit
-    keeps = order.budget is Budget.KEEP
-    match verdict.condition:
-        case Condition.RETRYING:
-            return _pull_forward(facts, keeps, now), None
-        case Condition.STUCK if used_up and keeps:
-            return f"{facts.attempts} of {limit} attempts used; use budget fresh", None
-        case Condition.STUCK:
-            return None, _OLD_WORKER
-    if verdict.recoverable is False and Flag.ALLOW_UNRECOVERABLE not in order.flags:
-        return "its error is not recoverable; allow it with --allow-unrecoverable", None
-    return None, _ONE_MORE if used_up and keeps else None
-
-
-def _pull_forward(facts: Facts, keeps: bool, now: datetime) -> str | None:
-    if not keeps:
-        return "is being retried: it can only be pulled forward, with budget keep"
-    if facts.ignored is None and (facts.due_at is None or facts.due_at <= now):
-        return "is already due: its own queue takes it next"
-    return None
+def task_table(**own: Any) -> QueueTable:
+    """The declaration of a task. The storages add where its due time and its error are."""
+    return QueueTable(
+        key="id",
+        type="func_path",
+        status="status",
+        statuses=PHASES,
+        attempts="attempts",
+        max_attempts="max_retries",
+        due="eta",
+        time_limit="timeout",
+        has_grace=True,
+        stuck_note=lambda row: stuck_note(row.attempts, row.max_attempts, row.recorded),
+        created="created_at",
+        updated="updated_at",
+        executed="last_attempt_at",
+        **own,
+    )
 
 
 # --- working ------------------------------------------------------------------------------------------
@@ -208,7 +145,7 @@ ERROR_CODE = "ERR_HANDLER"
 
 
 class Claimed(NamedTuple):
-    """A task this worker holds, with the authoritative counter as the claim left it."""
+    """A task that this worker has claimed; `attempts` counts the execution that begins now."""
 
     id: str
     type: str
@@ -234,7 +171,7 @@ Handler = Callable[[str, Mapping[str, Any]], object]
 def work(
     queue: Queue, handler: Handler, clock: Clock, stop: Stop, log: Callable[[str], None], *, idle: float = 0.5
 ) -> int:
-    """Claim and handle tasks until stopped. A handler that raises is a failed attempt, never the loop's end."""
+    """Claim and handle tasks until stopped; returns the number of executions. A handler that raises fails the task."""
     executions = 0
     while not stop.requested:
         if reclaimed := queue.reclaim():

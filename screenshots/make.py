@@ -1,6 +1,6 @@
-"""`python screenshots/make.py [NAME …]`: the README's pictures, from the sandbox world with seed and clock held.
+"""`python screenshots/make.py [NAME …]`: makes the README's pictures from the demo, with a fixed seed and clock.
 
-SVG by Textual; PNG by a headless Chromium, where there is one on PATH.
+Textual writes the SVG; a headless Chromium makes the PNG, if there is one on PATH.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from console.core.backend import Order
-from console.core.desk import Desk
+from console.cli.context import DemoOptions
+from console.core.backend import Operation
+from console.core.confirm import Confirmation, Limits, Origin, Who
 from console.core.faults import Fault
-from console.core.limits import Limits
 from console.core.operations import Operations
-from console.core.person import Whence, Who
-from console.core.plan import Confirmation, Matching
+from console.core.plan import Matching
 from console.core.ports import Never
 from console.core.query import Filter
+from console.core.session import Session
 from console.demo.handlers import payments
-from console.demo.world import Wanted, open_world
+from console.demo.world import open_world
 from console.registry import open_all
 from console.settings import load
-from console.trail.store import open_book
+from console.trail.store import open_trail
 from console.ui.app import Console
 from console.ui.screens.plan import PlanScreen
 
 HERE = Path(__file__).parent
 ANN, BO = Who(1000, "ann"), Who(1001, "bo")
-HERE_NOW = Whence("ops-1", "pts/3", "10.8.0.4", 4242, "0.1.0")
+HERE_NOW = Origin("ops-1", "pts/3", "10.8.0.4", 4242, "0.1.0")
 NOW = datetime(2026, 11, 17, 3, 12, 40, tzinfo=UTC)
 TALL, WIDE, LOW = (146, 47), (132, 34), (132, 24)
 Story = Callable[[Pilot[None]], Awaitable[None]]
 
 
 class HeldClock:
-    """Stands still, but for a hair each time it is asked: what comes later is later."""
+    """Stands still, except for a microsecond per call, so that later calls return later times."""
 
     def __init__(self) -> None:
         self.held = NOW
@@ -63,31 +63,31 @@ class HeldClock:
 
 
 class World:
-    """The sandbox world, to be looked at and worked on at one held moment."""
+    """The demo's systems at one fixed moment."""
 
     def __init__(self, folder: Path) -> None:
         with ExitStack() as keep:
-            self._config = open_world(Wanted(str(folder)), lambda *_: None, keep, NOW).config
+            self._config = open_world(DemoOptions(str(folder)), lambda *_: None, keep, NOW).config
         self._clock = HeldClock()
-        self._remember()
+        self._make_history()
 
-    def _remember(self) -> None:
-        """What the trail tells of the hour before."""
-        desk = self.desk()
+    def _make_history(self) -> None:
+        """Overrides of the last hour, for the trail."""
+        session = self.session()
         for ago, who, where, reason in (
             (52, BO, "backend:warehouse error~COUNT_MISMATCH", "source re-exported, run again"),
             (31, ANN, "backend:jobs error~401", "key is rotated"),
             (24, ANN, "backend:webhooks condition:terminal error~503", "partner is reachable again"),
         ):
             self._clock.held = NOW - timedelta(minutes=ago)
-            operations: Any = desk.operations
-            plan = operations.propose(Matching(Filter.parse(where)), Order())
-            with suppress(Fault):  # a key that expired is not recoverable: that one is refused, and on record
-                operations.carry_out(plan.id, Confirmation(who, HERE_NOW, reason, plan.changes, None))
+            operations: Any = session.operations
+            plan = operations.propose(Matching(Filter.parse(where)), Operation())
+            with suppress(Fault):  # the expired key is not recoverable: that one is refused and recorded
+                operations.carry_out(plan, Confirmation(who, HERE_NOW, reason, plan.changes, None))
         self._clock.held = NOW
-        desk.close()
+        session.close()
 
-    def desk(self, *, read_only: bool = False) -> Desk:
+    def session(self, *, read_only: bool = False) -> Session:
         settings = load(self._config)
         settings = settings.as_read_only() if read_only else settings
         console = settings.console
@@ -97,16 +97,16 @@ class World:
             tables = getattr(backend, "tables", None)
             for database in filter(None, (getattr(backend, "database", None), getattr(tables, "state", None))):
                 database.now = self._clock.now
-        book = open_book(console.trail.get_secret_value(), read_only=read_only, anchor=None, clock=self._clock)
-        operations = Operations({b.name: b for b in backends}, book, self._clock, read_only=read_only)
-        return Desk(
+        trail = open_trail(console.trail.get_secret_value(), read_only=read_only, anchor=None, clock=self._clock)
+        operations = Operations({b.name: b for b in backends}, trail, self._clock, read_only=read_only)
+        return Session(
             backends, self._clock, Never(), Limits(), read_only, "", str(self._config), timedelta(minutes=5),
-            console.views, console.runbooks, book=book, operations=operations,
-            who=ANN, whence=HERE_NOW,
+            console.views, console.runbooks, trail=trail, operations=operations,
+            who=ANN, origin=HERE_NOW,
         )
 
-    def work(self, desk: Desk, most: int, go_on: Event, leave: Event) -> Thread:
-        """Let the payments' workers do so much, then wait until they are told to go on."""
+    def work(self, session: Session, most: int, go_on: Event, leave: Event) -> Thread:
+        """Run the payments worker for `most` items, then wait until `go_on` is set."""
         done = 0
 
         def handle(type: str, payload: Any) -> None:
@@ -121,13 +121,13 @@ class World:
             def requested(self) -> bool:
                 return leave.is_set()
 
-        backend: Any = desk.backend("payments")
+        backend: Any = session.backend("payments")
         thread = Thread(target=backend.run, args=(handle, self._clock, Leaving(), lambda _: None), daemon=True)
         thread.start()
         return thread
 
 
-# --- what is in the pictures --------------------------------------------------------------------------
+# --- the pictures --------------------------------------------------------------------------
 
 
 def shown(pilot: Pilot[None]) -> str:
@@ -147,10 +147,10 @@ async def overview(pilot: Pilot[None]) -> None:
     await until(pilot, r"storm: peak")
     app: Any = pilot.app
     end = monotonic() + 60
-    while not all(h.counts and h.recent and h.findings and h.soon for h in app.healths.values()):
+    while not all(h.counts and h.recent and h.findings and h.soon for h in app.monitor.healths.values()):
         assert monotonic() < end, "not all was answered"
         await pilot.pause(0.1)
-    app.screen._tick()
+    app.screen.update_each_second()
     await pilot.pause(0.3)
 
 
@@ -165,7 +165,7 @@ async def failures(pilot: Pilot[None]) -> None:
     await pilot.pause(0.5)
 
 
-async def groups(pilot: Pilot[None]) -> None:
+async def causes(pilot: Pilot[None]) -> None:
     await pilot.press("3")
     await until(pilot, r"causes of \d+")
     await pilot.pause(0.5)
@@ -177,30 +177,30 @@ async def item(pilot: Pilot[None]) -> None:
     await pilot.press("slash", *keys("backend:fulfilment condition:terminal error~429"), "enter")
     await until(pilot, "charge_card|[0-9a-f]{8}-")
     await pilot.press("enter")
-    await until(pilot, "happened")
+    await until(pilot, "History")
     await pilot.pause(0.5)
 
 
 async def plan(pilot: Pilot[None]) -> None:
-    await groups(pilot)
+    await causes(pilot)
     await pilot.press("r")
-    await until(pilot, r"\d+ would change")
+    await until(pilot, r"\d+ will be requeued")
     screen = pilot.app.screen
     assert isinstance(screen, PlanScreen)
-    screen.query_one("#release").value = "canary 10"  # type: ignore[attr-defined]
-    while screen.plan is None or str(screen.plan.release) != "canary 10":
+    screen.query_one("#pace").value = "canary 10"  # type: ignore[attr-defined]
+    while screen.plan is None or str(screen.plan.pace) != "canary 10":
         await pilot.pause(0.1)
     await pilot.press(*keys("the provider is back, see their status page"))
     await pilot.pause(0.3)
 
 
-async def run(pilot: Pilot[None]) -> None:
+async def override(pilot: Pilot[None]) -> None:
     await plan(pilot)
     screen = pilot.app.screen
     assert isinstance(screen, PlanScreen)
     assert screen.plan is not None
     await pilot.press("enter", *str(screen.plan.changes), "enter")
-    await until(pilot, r"canary: 2\d good, 0 bad of 50")
+    await until(pilot, r"Canary: 2\d of 50 succeeded")
     await pilot.pause(1.2)
 
 
@@ -215,25 +215,25 @@ async def trail(pilot: Pilot[None]) -> None:
 async def audit(pilot: Pilot[None]) -> None:
     await failures(pilot)
     await pilot.press("r")
-    await until(pilot, "not possible")
+    await until(pilot, "not available")
 
 
 async def tour(pilot: Pilot[None]) -> None:
-    await groups(pilot)
+    await causes(pilot)
     await pilot.press("ctrl+t")
-    await until(pilot, "tour, 2 of")
+    await until(pilot, "Tour 2 of")
     await pilot.press("r")
-    await until(pilot, r"\d+ would change")
-    await until(pilot, "tour, 3 of")
+    await until(pilot, r"\d+ will be requeued")
+    await until(pilot, "Tour 3 of")
     await pilot.pause(0.3)
 
 
 PICTURES: dict[str, tuple[Story, tuple[int, int]]] = {
-    "overview": (overview, TALL), "failures": (failures, LOW), "groups": (groups, LOW), "item": (item, WIDE),
-    "plan": (plan, (132, 44)), "tour": (tour, WIDE), "read-only": (audit, LOW), "run": (run, LOW),
+    "overview": (overview, TALL), "failures": (failures, LOW), "causes": (causes, LOW), "item": (item, WIDE),
+    "plan": (plan, (132, 44)), "tour": (tour, WIDE), "read-only": (audit, LOW), "override": (override, LOW),
     "trail": (trail, LOW),
 }
-"""In this order: what `run` does is what `trail` shows."""
+"""In this order: `trail` shows what `override` did."""
 
 
 def keys(text: str) -> list[str]:
@@ -246,26 +246,27 @@ def keys(text: str) -> list[str]:
 
 async def take(name: str, world: World, into: Path) -> None:
     story, size = PICTURES[name]
-    desk = world.desk(read_only=name == "read-only")
+    session = world.session(read_only=name == "read-only")
     go_on, leave = Event(), Event()
-    worker = world.work(desk, 35, go_on, leave) if name == "run" else None
-    app = Console(replace(desk, theme=None))
+    worker = world.work(session, 35, go_on, leave) if name == "override" else None
+    app = Console(lambda: replace(session, theme=None))
     async with app.run_test(size=size, notifications=True) as pilot:
+        await until(pilot, "live since")
         await story(pilot)
         svg = app.export_screenshot(title="Retriage")
         go_on.set()
-        while app.runs.running:
+        while app.live_overrides.running:
             await pilot.pause(0.1)
-    app.runs.finish()
+    app.finish_overrides()
     leave.set()
     if worker is not None:
         worker.join()
-    desk.close()
+    session.close()
     (into / f"{name}.svg").write_text(svg)
 
 
 def to_png(svg: Path) -> None:
-    """The same picture in pixels, or nothing where no browser is."""
+    """Make a PNG of the picture, if there is a browser."""
     browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
     box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg.read_text())
     if browser is None or box is None:

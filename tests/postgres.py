@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import psycopg
 import sqlalchemy as sa
 
 from console.demo.server import binaries, running
+from tests.leftovers import kept
 
 SETTINGS = {
     "listen_addresses": "", "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off",
@@ -28,16 +29,22 @@ class Server:
     def __init__(self, url: str, pid: int | None = None) -> None:
         self.url = url
         self.pid = pid
+        self._connection: psycopg.Connection | None = None
 
     def execute(self, sql: str) -> None:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(sql)
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self.url, autocommit=True)
+        self._connection.execute(sql)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
 
     @contextmanager
     def database(self) -> Iterator[str]:
         """The URL of an empty database of one's own."""
         name = f"t_{secrets.token_hex(8)}"
-        self.execute(f"CREATE DATABASE {name}")
+        self.execute(f"CREATE DATABASE {name} STRATEGY FILE_COPY")
         try:
             yield sa.make_url(self.url).set(database=name).render_as_string(hide_password=False)
         finally:
@@ -48,11 +55,12 @@ class Server:
 def running_server() -> Iterator[Server | None]:
     """A server, or None where there is none to be had."""
     if given := os.environ.get("RETRIAGE_TEST_POSTGRES_URL"):
-        yield Server(given)
+        with closing(Server(given)) as server:
+            yield server
         return
     found = binaries()
     if found is None:
         yield None
         return
-    with running(found, SETTINGS) as (url, pid):
-        yield Server(url, pid)
+    with running(found, SETTINGS) as (url, pid), kept(pid), closing(Server(url, pid)) as server:
+        yield server

@@ -17,18 +17,18 @@ from typing import Any
 
 import pytest
 
-from console.core.backend import Action, Authority, Change, Order, PageRequest, RunsEngine
+from console.core.backend import Action, Authority, Change, Operation, PageRequest, RunsEngine
 from console.core.faults import BackendFault, Fault, ReadOnlyRefused
 from console.core.item import ItemKey
 from console.core.operations import Operations
 from console.core.override import OverrideState, Request
 from console.core.query import Filter
-from console.sql.sqlite import SqliteDatabase
+from console.sql.sqlite import SqliteDatabase, driver_of
 from tests.faults.world import (
-    FRESH,
     KEEP,
     NOON,
-    WHENCE,
+    ORIGIN,
+    RESET,
     WHO,
     QueueFile,
     World,
@@ -37,6 +37,7 @@ from tests.faults.world import (
     matching,
     world_in,
 )
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 
@@ -56,12 +57,12 @@ def world(tmp_path: Path) -> Iterator[World]:
         made.queue.fill(30)
         console = made.console()
         plan = console.propose(matching("condition:terminal", limit=10), KEEP)
-        console.carry_out(plan.id, confirm(plan))
+        console.carry_out(plan, confirm(plan))
         console.propose(matching("condition:terminal", limit=5), KEEP)
         broken = made.console(reach=crash)
         plan = broken.propose(matching("condition:terminal", limit=10), KEEP)
         with pytest.raises(Crash):
-            broken.carry_out(plan.id, confirm(plan))
+            broken.carry_out(plan, confirm(plan))
         made.close()
         made._open.clear()
         made.clock.tick(timedelta(seconds=61))
@@ -70,26 +71,28 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def attempts(console: Operations) -> dict[str, Callable[[], Any]]:
     """Every public way into a write of `Operations`, with arguments that would work if it were allowed."""
-    book = console.book
-    overrides = book.overrides()
+    trail = console.trail
+    overrides = trail.overrides()
     finished = next(o for o in overrides if o.state is OverrideState.FINISHED)
     unresolved = next(o for o in overrides if o.state is not OverrideState.FINISHED)
-    with closing(sqlite3.connect(f"file:{book.place}?mode=ro&immutable=1", uri=True)) as trail:  # type: ignore[attr-defined]
-        (open_plan,) = trail.execute("SELECT id FROM plan WHERE begun IS NULL").fetchone()
-    plan = book.plan(open_plan)
+    with closing(sqlite3.connect(f"file:{trail.place}?mode=ro&immutable=1", uri=True)) as trail_file:  # type: ignore[attr-defined]
+        (open_plan,) = trail_file.execute("SELECT id FROM plan WHERE id NOT IN (SELECT plan_id FROM override_state)").fetchone()
+    plan = trail.plan(open_plan)
     return {
-        "carry_out": lambda: console.carry_out(plan.id, confirm(plan)),
-        "resume": lambda: console.resume(unresolved.op_id, WHO, WHENCE),
-        "settle_unresolved": lambda: console.settle_unresolved(WHO, WHENCE),
-        "undo": lambda: console.undo(finished.op_id),
-        "stop": lambda: console.stop(unresolved.op_id),
-        "pause": lambda: console.pause(unresolved.op_id),
-        "proceed": lambda: console.proceed(unresolved.op_id),
+        "carry_out": lambda: console.carry_out(plan, confirm(plan)),
+        "resume": lambda: console.resume(unresolved.override_id, WHO, ORIGIN),
+        "settle_unresolved": lambda: console.settle_unresolved(WHO, ORIGIN),
+        "undo": lambda: console.undo(finished.override_id),
+        "stop": lambda: console.stop(unresolved.override_id),
+        "pause": lambda: console.pause(unresolved.override_id),
+        "proceed": lambda: console.proceed(unresolved.override_id),
+        "record_plan": lambda: console.record_plan(plan),
+        "recorded_plan": lambda: console.recorded_plan(plan.id),
         "require_writable": console.require_writable,
     }
 
 
-READING = {"propose", "foreseen", "backends", "book", "limits", "read_only"}
+READING = {"propose", "foreseen", "results", "backends", "trail", "limits", "read_only"}
 """What `Operations` offers that writes nothing in audit mode."""
 
 
@@ -106,23 +109,23 @@ def test_the_core_refuses_every_write(world: World) -> None:
         with pytest.raises(ReadOnlyRefused):
             attempt()
         assert hashes(world.folder) == before, name
-    assert len(console.book.unresolved()) == 1, "what is unresolved is shown, and stays so"
+    assert len(console.trail.unresolved()) == 1, "what is unresolved is shown, and stays so"
 
 
 def test_the_core_alone_is_sufficient(world: World) -> None:
     """Were the connections writable, the core would still refuse."""
     console = Operations(
-        {"queue": world.queue.open(clock=world.clock)}, world.book(), world.clock, read_only=True, owner="x"
+        {"queue": world.queue.open(clock=world.clock)}, world.trail(), world.clock, read_only=True, owner="x"
     )
     rows = world.queue.rows()
     ways = attempts(console)
-    with closing(sqlite3.connect(world.trail)) as trail:
-        records = trail.execute("SELECT count(*) FROM record").fetchone()
+    with closing(sqlite3.connect(world.trail_file)) as trail_file:
+        records = trail_file.execute("SELECT count(*) FROM record").fetchone()
     for attempt in ways.values():
         with pytest.raises(ReadOnlyRefused):
             attempt()
-    with closing(sqlite3.connect(world.trail)) as trail:
-        assert trail.execute("SELECT count(*) FROM record").fetchone() == records
+    with closing(sqlite3.connect(world.trail_file)) as trail_file:
+        assert trail_file.execute("SELECT count(*) FROM record").fetchone() == records
     assert world.queue.rows() == rows
 
 
@@ -137,13 +140,13 @@ def test_the_connections_alone_are_sufficient(world: World) -> None:
                 attempt()
         assert hashes(world.folder) == before, name
     with pytest.raises(Fault):
-        console.propose(matching("condition:terminal"), FRESH)
+        console.propose(matching("condition:terminal"), RESET)
     assert hashes(world.folder) == before
 
 
 def test_a_preview_reads_and_writes_nothing(world: World) -> None:
     before = hashes(world.folder)
-    plan = world.console(read_only=True).propose(matching("condition:terminal"), FRESH)
+    plan = world.console(read_only=True).propose(matching("condition:terminal"), RESET)
     assert plan.changes == 10
     assert hashes(world.folder) == before
 
@@ -153,7 +156,7 @@ def test_the_backend_refuses_a_write_of_its_own(world: World) -> None:
     backend = world.queue.open(read_only=True, clock=world.clock)
     change = Change("1", (ItemKey("queue", ("t000001",)),), ("FAILED", 4, "", ""), ("PENDING", 0, "", ""))
     with pytest.raises(ReadOnlyRefused):
-        backend.swap([change], Order(Action.REQUEUE), Authority("ann", "why", None, "o1"))
+        backend.compare_and_set([change], Operation(Action.REQUEUE), Authority("ann", "why", None, "o1"))
     assert isinstance(backend, RunsEngine)
     with pytest.raises(ReadOnlyRefused):
         backend.run(lambda *_: None, world.clock, _Once(), lambda _: None)
@@ -170,29 +173,29 @@ class _Once:
         return looked
 
 
-def test_the_book_refuses_every_write(world: World) -> None:
+def test_the_trail_refuses_every_write(world: World) -> None:
     before = hashes(world.folder)
-    book = world.book(read_only=True)
-    override = book.overrides()[0]
-    plan = book.plan(override.plan_id)
+    trail = world.trail(read_only=True)
+    override = trail.overrides()[0]
+    plan = trail.plan(override.plan_id)
     writes: list[Callable[[], object]] = [
-        lambda: book.add_blocks("p1", []),
-        lambda: book.seal(plan),
-        lambda: book.discard(plan.id),
-        lambda: book.begin("o1", plan, confirm(plan), "me", NOON),
-        lambda: book.take_over(override.op_id, "me", NOON, confirm(plan)),
-        lambda: book.intend(override.op_id, "me", {"backend": "queue", "ranges": [[0, 1]], "at": NOON.isoformat()}, NOON),
-        lambda: book.conclude(override.op_id, "me", 1, [], {}, NOON),
-        lambda: book.beat(override.op_id, "me", NOON),
-        lambda: book.ask(override.op_id, Request.STOP),
-        lambda: book.mark(override.op_id, OverrideState.STOPPED, "", NOON),
-        lambda: book.refuse({}, NOON),
-        lambda: book.session({}, NOON),
+        lambda: trail.add_blocks("p1", []),
+        lambda: trail.seal(plan),
+        lambda: trail.record_plan(plan, WHO, ORIGIN, NOON),
+        lambda: trail.discard(plan.id),
+        lambda: trail.begin("o1", plan, confirm(plan), "me", NOON),
+        lambda: trail.take_over(override.override_id, "me", NOON, confirm(plan)),
+        lambda: trail.intend(override.override_id, "me", {"backend": "queue", "ranges": [[0, 1]], "at": NOON.isoformat()}, NOON),
+        lambda: trail.conclude(override.override_id, "me", 1, [], {}, NOON),
+        lambda: trail.beat(override.override_id, "me", NOON),
+        lambda: trail.ask(override.override_id, Request.STOP, WHO, ORIGIN),
+        lambda: trail.mark(override.override_id, OverrideState.STOPPED, "", NOON),
+        lambda: trail.refuse({}, NOON),
     ]
     for write in writes:
         with pytest.raises(ReadOnlyRefused):
             write()
-    assert book.verify().ok
+    assert trail.verify().ok
     assert hashes(world.folder) == before
 
 
@@ -200,11 +203,11 @@ def test_no_trail_is_created(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.queue.fill(3)
     console = world.console(read_only=True)
-    assert console.book.overrides() == []
-    assert console.book.unresolved() == []
+    assert console.trail.overrides() == []
+    assert console.trail.unresolved() == []
     console.propose(matching("condition:terminal"), KEEP)
     world.close()
-    assert not world.trail.parent.exists()
+    assert not world.trail_file.parent.exists()
 
 
 # -- the raw connection ----------------------------------------------------------------------------------
@@ -231,7 +234,7 @@ RAW = [
     "VACUUM",
     "VACUUM INTO '{folder}/copy.db'",
     "REINDEX",
-    "ANALYZE",
+    "ANALYZE_EXECUTED",
     "PRAGMA query_only = 0",
     "PRAGMA journal_mode = DELETE",
     "PRAGMA journal_mode = WAL",
@@ -259,10 +262,10 @@ RAW = [
 @pytest.mark.parametrize("sql", RAW)
 def test_the_raw_connection_refuses(world: World, sql: str) -> None:
     before = hashes(world.folder)
-    for path in (world.queue.path, world.trail):
+    for path in (world.queue.path, world.trail_file):
         database = SqliteDatabase(path, read_only=True)
         statement = sql.format(folder=world.folder)
-        if path == world.trail:
+        if path == world.trail_file:
             statement = statement.replace("async_tasks", "record")
         with pytest.raises(BackendFault):
             database.fetch(statement, ())
@@ -276,13 +279,13 @@ def test_a_transaction_by_hand_writes_nothing(world: World, journal: str, mode: 
     world.queue.script(f"PRAGMA journal_mode = {journal}")
     before = hashes(world.folder)
     database = SqliteDatabase(world.queue.path, read_only=True)
-    raw = database._open_reading()
-    raw.execute("BEGIN")
-    with pytest.raises(sqlite3.DatabaseError):
-        raw.execute("UPDATE async_tasks SET attempts = 0")
-    if mode == "committed":
-        raw.execute("COMMIT")
-    raw.close()
+    with database._reader.connect() as connection:
+        raw = driver_of(connection)
+        raw.execute("BEGIN")
+        with pytest.raises(sqlite3.DatabaseError):
+            raw.execute("UPDATE async_tasks SET attempts = 0")
+        if mode == "committed":
+            raw.execute("COMMIT")
     with pytest.raises(ReadOnlyRefused), database.writing():
         pass
     database.close()
@@ -300,9 +303,9 @@ def read_everything(console: Operations) -> None:
     backend.counts(every, backend.now())
     backend.item(page.items[0].key, backend.now())
     console.propose(matching("condition:terminal"), KEEP)
-    console.book.overrides()
-    console.book.unresolved()
-    assert console.book.verify().ok  # type: ignore[attr-defined]
+    console.trail.overrides()
+    console.trail.unresolved()
+    assert console.trail.verify().ok  # type: ignore[attr-defined]
 
 
 def listing(folder: Path) -> set[str]:
@@ -330,7 +333,7 @@ def test_a_live_wal_is_read_and_left_as_it_is(world: World) -> None:
         assert {item.type for item in backend.page(PageRequest(Filter.parse("condition:*"), backend.now())).items} == {"LIVE"}
         assert hashes(world.folder) == before
         console.backends["queue"].close()
-        console.book.close()  # type: ignore[attr-defined]
+        console.trail.close()  # type: ignore[attr-defined]
         assert hashes(world.folder) == before
 
 
@@ -349,7 +352,7 @@ def test_what_a_crashed_writer_left_is_read_and_stays(tmp_path: Path, kept: int 
     before = hashes(folder)
     backend = QueueFile(folder / "queue.db").open(read_only=True)
     items = backend.page(PageRequest(Filter.parse("condition:*"), backend.now())).items
-    assert [item.type for item in items] == ["ANALYZE" if kept else "LIVE"] * 5
+    assert [item.type for item in items] == ["ANALYZE_EXECUTED" if kept else "LIVE"] * 5
     backend.close()
     assert hashes(folder) == before
 
@@ -358,7 +361,7 @@ def test_a_quiet_database_that_comes_alive_is_seen(world: World) -> None:
     console = world.console(read_only=True)
     backend = console.backends["queue"]
     types = lambda: {item.type for item in backend.page(PageRequest(Filter.parse("condition:*"), backend.now())).items}  # noqa: E731
-    assert types() == {"ANALYZE"}
+    assert types() == {"ANALYZE_EXECUTED"}
     with closing(sqlite3.connect(world.queue.path, isolation_level=None)) as writer:
         writer.execute("UPDATE async_tasks SET task_type = 'LIVE'")
         assert types() == {"LIVE"}
@@ -371,7 +374,7 @@ from pathlib import Path
 from tests.test_readonly import read_everything
 from tests.faults.world import *
 from console.core.operations import Operations
-from console.trail.store import open_book
+from console.trail.store import open_trail
 if os.getuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 folder = Path(sys.argv[1])
@@ -381,8 +384,8 @@ try:
 except OSError:
     pass
 clock = FrozenClock(NOON)
-book = open_book(f"sqlite:///{folder}/state/trail.db", read_only=True, anchor=None, clock=clock)
-console = Operations({"queue": QueueFile(folder / "queue.db").open(clock=clock, read_only=True)}, book, clock, read_only=True)
+trail = open_trail(f"sqlite:///{folder}/state/trail.db", read_only=True, anchor=None, clock=clock)
+console = Operations({"queue": QueueFile(folder / "queue.db").open(clock=clock, read_only=True)}, trail, clock, read_only=True)
 read_everything(console)
 print("read")
 """
@@ -396,15 +399,15 @@ def test_in_a_folder_one_cannot_write(live: bool) -> None:
             world.queue.fill(30)
             console = world.console()
             plan = console.propose(matching("condition:terminal", limit=10), KEEP)
-            console.carry_out(plan.id, confirm(plan))
-        writers = [sqlite3.connect(path, isolation_level=None) for path in (world.queue.path, world.trail) if live]
+            console.carry_out(plan, confirm(plan))
+        writers = [sqlite3.connect(path, isolation_level=None) for path in (world.queue.path, world.trail_file) if live]
         for writer in writers:
             writer.execute("CREATE TABLE live (x)")
         for file in (folder, *folder.rglob("*")):
             file.chmod(0o555 if file.is_dir() else 0o444)
         before, files = hashes(folder), listing(folder)
         ran = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY, str(folder)], cwd=ROOT, text=True, capture_output=True, timeout=60,
+            [sys.executable, "-c", AS_NOBODY, str(folder)], cwd=ROOT, text=True, capture_output=True, timeout=PATIENCE,
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         )
         assert (ran.stdout, ran.returncode) == ("read\n", 0), ran.stderr

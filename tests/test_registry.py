@@ -122,21 +122,21 @@ def test_a_good_plugin_loads_and_opens() -> None:
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("fake_god", "fake_god: The plugin cannot be used: no such plugin is installed. Did you mean fake_good?"),
-        ("fake_bare", "fake_bare: The plugin cannot be used: fake_good:Bare has no `options` model. "
-         "Tell the authors of fakes."),
-        ("fake_no_open", "fake_no_open: The plugin cannot be used: fake_good:NoOpen has no `open`. "
-         "Tell the authors of fakes."),
-        ("fake_number", "fake_number: The plugin cannot be used: fake_good:not_a_class has no `options` model. "
-         "Tell the authors of fakes."),
-        ("fake_gone", "fake_gone: The plugin cannot be used: it cannot be imported: AttributeError: "
+        ("fake_god", "fake_god: No such plugin is installed. Did you mean 'fake_good'?"),
+        ("fake_bare", "fake_bare: fake_good:Bare has no `options` model. "
+         "Report this to the authors of fakes."),
+        ("fake_no_open", "fake_no_open: fake_good:NoOpen has no `open`. "
+         "Report this to the authors of fakes."),
+        ("fake_number", "fake_number: fake_good:not_a_class has no `options` model. "
+         "Report this to the authors of fakes."),
+        ("fake_gone", "fake_gone: The plugin cannot be imported: AttributeError: "
          "module 'fake_good' has no attribute 'Nothing'"),
-        ("fake_no_module", "fake_no_module: The plugin cannot be used: it cannot be imported: "
+        ("fake_no_module", "fake_no_module: The plugin cannot be imported: "
          "ModuleNotFoundError: No module named 'fake_is_not_here'"),
-        ("fake_raises", "fake_raises: The plugin cannot be used: it cannot be imported: ValueError: boom"),
-        ("fake_exits", "fake_exits: The plugin cannot be used: it cannot be imported: SystemExit: bye"),
-        ("fake_postgres", "fake_postgres: The plugin cannot be used: it needs psycopg. Install retriage[postgres]."),
-        ("fake_s3", "fake_s3: The plugin cannot be used: it needs obstore. Install retriage[s3]."),
+        ("fake_raises", "fake_raises: The plugin cannot be imported: ValueError: boom"),
+        ("fake_exits", "fake_exits: The plugin cannot be imported: SystemExit: bye"),
+        ("fake_postgres", "fake_postgres: The plugin needs psycopg. Install retriage[postgres]."),
+        ("fake_s3", "fake_s3: The plugin needs obstore. Install retriage[s3]."),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_plugin_is_one_line(name: str, line: str) -> None:
@@ -144,11 +144,11 @@ def test_what_is_wrong_with_a_plugin_is_one_line(name: str, line: str) -> None:
 
 
 def test_a_plugin_that_does_not_parse_is_a_fault() -> None:
-    assert "it cannot be imported: SyntaxError" in trouble("fake_syntax")
+    assert "The plugin cannot be imported: SyntaxError" in trouble("fake_syntax")
 
 
 def test_an_unknown_name_lists_what_there_is() -> None:
-    assert "Known here: " in trouble("zzzzzz")
+    assert "Known: " in trouble("zzzzzz")
     assert "fake_good" in trouble("zzzzzz")
 
 
@@ -168,7 +168,7 @@ def test_no_other_distribution_takes_the_place_of_a_plugin_of_ours(site: Path) -
 def test_two_distributions_with_one_name_are_refused(site: Path) -> None:
     distribution(site, "others", "[retriage.backends]\nfake_good = fake_raises:Queue\n")
     assert trouble("fake_good") == (
-        "fake_good: The plugin cannot be used: both fakes and others offer it. Uninstall one of them."
+        "fake_good: Both fakes and others provide this plugin. Uninstall one of them."
     )
 
 
@@ -191,9 +191,9 @@ backends:
         "b": PluginFault, "c": Unreachable, "d": PluginFault, "f": PluginFault, "g": PluginFault,
     }  # fmt: skip
     assert isinstance(faults["e"], ConfigFault)
-    assert str(faults["e"]) == "c.yaml:7: backends.e.pth: not a known key; did you mean path?"
+    assert str(faults["e"]) == "c.yaml:7: backends.e.pth: unknown key. Did you mean 'path'?"
     assert str(faults["d"]) == (
-        "fake_good: The plugin cannot be used: it cannot open the backend: "
+        "fake_good: The plugin cannot be opened: "
         "RuntimeError: cannot parse postgresql://u:***@db/app"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
+WORKERS = str(2 * (os.cpu_count() or 1))
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def test_an_old_python_can_read_it() -> None:
         (["demo", "--reset"], "all", ["retriage", "demo", "--reset"]),
         (["check", "--format", "json"], "all", ["retriage", "check", "--format", "json"]),
         (["list", "test"], "all", ["retriage", "list", "test"]),
-        (["test", "-k", "x"], "all,dev", ["pytest", "-n", "auto", "--dist", "loadgroup", "-k", "x"]),
+        (["test", "-k", "x"], "all,dev", ["pytest", "-n", WORKERS, "--dist", "worksteal", "-k", "x"]),
         (["check"], "all,dev", ["lint-imports"]),
     ],
 )
@@ -79,11 +81,11 @@ def test_with_uv_it_becomes_uv(script: Any, ran: list[list[str]], monkeypatch: p
     assert ran == [
         ["cd"],
         ["/bin/uv", "run", "--quiet", "--project", str(ROOT), "--extra", "all", "--extra", "dev", "--",
-         "pytest", "-n", "auto", "--dist", "loadgroup", "-x"],
+         "pytest", "-n", WORKERS, "--dist", "worksteal", "-x"],
     ]  # fmt: skip
 
 
-def test_an_old_python_is_told_what_is_needed(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_python_is_reported_what_is_needed(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script.shutil, "which", lambda name: None)
     monkeypatch.setattr(script.sys, "version_info", (3, 9, 2))
     with pytest.raises(SystemExit, match=r"^run: needs Python 3.11 or newer, or uv; this is Python 3.9$"):
@@ -110,7 +112,7 @@ def test_ready_needs_the_right_stamp_and_a_python(script: Any, tmp_path: Path) -
     (tmp_path / "bin/python").touch()
     assert script.ready(b"a", "all"), "more than asked for is enough"
     assert script.ready(b"a", "all,dev")
-    assert not script.ready(b"changed", "all")
+    assert not script.ready(b"applied", "all")
     Path(script.stamp("all,dev")).unlink()
     Path(script.stamp("all")).write_text(script.key(b"a", "all"))
     assert not script.ready(b"a", "all,dev"), "less than asked for is not"

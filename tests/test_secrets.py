@@ -18,6 +18,7 @@ import pytest
 from console.process import write_crash_file
 from plugins.partition_store.schema import STATE_DDL
 from plugins.sqlite_queue.schema import ASYNC_TASKS_DDL
+from tests.patience import PATIENCE
 from tests.plugins.postgres_analyses.server import database
 from tests.plugins.postgres_analyses.world import TABLE, ddl
 from tests.ui.terminal import Terminal
@@ -43,10 +44,10 @@ backends:
   queue:       {{plugin: sqlite_queue, url: "sqlite:///{home}/queue.db"}}
 """
 COMMANDS = [
-    ("check",), ("plugins",), ("list",), ("list", "--where", "condition:*", "--format", "json"), ("groups",), ("upcoming",),
+    ("check",), ("plugins",), ("list",), ("list", "--where", "condition:*", "--format", "json"), ("causes",), ("upcoming",),
     ("list", "--backend", "written", "--format", "csv"), ("show", "written/1/vectorization"), ("show", "queue/t1"),
     ("show", "refused/x"), ("plan", "--all"), ("requeue", "--key", "queue/t1", "--reason", "disk is back", "--confirm", "1"),
-    ("requeue", "--key", "written/1/vectorization", "--budget", "fresh", "--reason", "disk is back", "--confirm", "1"),
+    ("requeue", "--key", "written/1/vectorization", "--attempts", "reset", "--reason", "disk is back", "--confirm", "1"),
     ("overrides", "list"), ("trail", "list"), ("trail", "verify"), ("trail", "export"), ("trail", "export", "--format", "csv"),
     ("trail", "unresolved"), ("map", "written"), ("map", "refused"), ("run", "refused"), ("state", "inspect"), ("--read-only", "check"),
     ("--read-only", "list", "--format", "jsonl"),
@@ -75,11 +76,11 @@ class Home:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "console", "--config", str(self.config), *words], env=self.surroundings, cwd=ROOT,
-            text=True, capture_output=True, timeout=100,
+            text=True, capture_output=True, timeout=PATIENCE,
         )
 
     def leaks(self) -> list[str]:
-        """Files beside the config that have the canary in them."""
+        """Files next to the config that have the canary in them."""
         files = (path for path in self.folder.rglob("*") if path.is_file() and path != self.config)
         return [str(path.relative_to(self.folder)) for path in files if CANARY.encode() in path.read_bytes()]
 
@@ -117,18 +118,18 @@ def _queues(folder: Path) -> None:
 
 def test_the_config_is_read_and_its_backends_are_tried(home: Home) -> None:
     """Otherwise nothing below would prove anything."""
-    told = home.run("check")
+    done = home.run("check")
     for name in ("written", "from-env", "refused", "odd", "parts", "queue"):
-        assert name in told.stdout + told.stderr, told
+        assert name in done.stdout + done.stderr, done
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_no_command_tells(home: Home, command: tuple[str, ...]) -> None:
-    told = home.run(*command)
-    assert CANARY not in told.stdout
-    assert CANARY not in told.stderr
-    assert "Traceback" not in told.stderr
-    assert "fault in Retriage itself" not in told.stderr, told.stderr
+    done = home.run(*command)
+    assert CANARY not in done.stdout
+    assert CANARY not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Internal error" not in done.stderr, done.stderr
     assert home.leaks() == []
 
 
@@ -173,14 +174,14 @@ def test_no_screen_shows_one_nor_the_process_list(home: Home) -> None:
     'q: {plugin: sql_table, preset: river, url: "postgresql://u:hunter2-preset@127.0.0.1:1/app"}',
     'q: {plugin: workflow_steps, url: "postgresql://u:hunter2-unclosed@db/app}',
 ])
-def test_a_mistake_in_the_config_is_told_without_the_secret(tmp_path: Path, line: str) -> None:
+def test_a_mistake_in_the_config_is_reported_without_the_secret(tmp_path: Path, line: str) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(f"console: {{trail: 'sqlite:///{tmp_path}/trail.db', deadline: 1s}}\nbackends:\n  {line}\n")
     config.chmod(0o600)
-    told = Home(tmp_path, "").run("check")
-    assert told.returncode, told
-    assert CANARY not in told.stdout + told.stderr
-    assert "fault in Retriage itself" not in told.stderr
+    done = Home(tmp_path, "").run("check")
+    assert done.returncode, done
+    assert CANARY not in done.stdout + done.stderr
+    assert "Internal error" not in done.stderr
     assert Home(tmp_path, "").leaks() == []
 
 
@@ -188,12 +189,12 @@ def test_a_mistake_in_the_config_is_told_without_the_secret(tmp_path: Path, line
     "postgresql://u:hunter2-map@db/app", "postgresql://db/app?password=hunter2-map", "postgresql://u:hunter2%40@127.0.0.1:1/app",
 ])
 def test_a_password_on_the_command_line_is_refused_and_not_repeated(tmp_path: Path, place: str) -> None:
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "console", "map", place], cwd=ROOT, text=True, capture_output=True,
         env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
     )
-    assert told.returncode == 2
-    assert CANARY not in told.stdout + told.stderr
+    assert done.returncode == 2
+    assert CANARY not in done.stdout + done.stderr
 
 
 def test_a_crash_file_has_neither_locals_nor_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from benchmarks.opening import open_queue
-from console.core.desk import Desk
-from console.core.limits import Limits
+from console.core.confirm import Limits
 from console.core.ports import Never
+from console.core.session import Session
 from console.process import SystemClock
 from console.ui.app import Console
 from console.ui.screens.failures import FailuresScreen
@@ -22,12 +22,13 @@ class Watched(Console):
 
     keys = 0
 
-    def opened(self) -> None:
-        super().opened()
+    def on_mount(self) -> None:
         self.start(self._drive, "drive")
 
     async def _drive(self) -> None:
-        await self.monitor.counted(60)
+        while self.loading_session:
+            await asyncio.sleep(0.02)
+        await self.monitor.answered(60)
         await self.switch_mode("failures")
         screen = self.screen
         assert isinstance(screen, FailuresScreen)
@@ -60,10 +61,10 @@ def _watch(loop: asyncio.AbstractEventLoop) -> list[float]:
 
 
 if __name__ == "__main__":
-    laid = Desk(
+    session = Session(
         (open_queue(Path(sys.argv[1])),), SystemClock(), Never(), Limits(), refresh=timedelta(seconds=1)
     )
-    app = Watched(laid)
+    app = Watched(lambda: session)
     app.keys = int(sys.argv[2])
     app.run()
     if app.crash is not None:

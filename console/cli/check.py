@@ -1,30 +1,37 @@
-"""`check`: the config, every backend, every policy: what is wrong, and what to do about it."""
+"""`check`: examine the config, the trail, every backend and its policy, and say what to fix."""
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
-from console.cli.doors import Doors
-from console.cli.render import Column, Shape, print_rows
-from console.cli.round import SOME_MISSING, Round, exit_code
+from console.cli.advice import advice_text
+from console.cli.backend_selection import SOME_FAILED, BackendSelection, exit_code
+from console.cli.columns import Column
+from console.cli.context import CommandContext
+from console.cli.render import Shape, print_rows
 from console.core.backend import Backend, Finding, PageRequest, Severity
-from console.core.desk import Desk
-from console.core.faults import BackendFault, Fault
+from console.core.budget import ReadingBudget, metered
+from console.core.faults import BackendFault, Fault, sentences
 from console.core.policy_lint import lint
-from console.core.ports import Book
+from console.core.ports import Trail, Verification, latest_time
 from console.core.query import Filter
+from console.core.session import Session
+from console.core.text import duration
 
 FIELDS = ("backend", "subject", "severity", "message", "fix")
+_CLOCKS_DIFFER = timedelta(seconds=5)
 _WORDS = {Severity.OK: "✓ ok", Severity.WARNING: "! warning", Severity.ERROR: "✗ error"}
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A finding, and on what: a backend's name, or empty for the console itself."""
+class CheckRow:
+    """A finding about a backend, or about the console itself when `backend` is empty."""
 
     backend: str
     finding: Finding
@@ -32,64 +39,141 @@ class Line:
 
 @dataclass(slots=True)
 class Examination:
-    """Everything that is looked at, in order; who did not answer is known once it has been gone through."""
+    """Yields the findings one by one. After that, `faults`, `answered` and `errors` are complete."""
 
-    desk: Desk
-    asked: Round
+    session: Session
+    selection: BackendSelection
     faults: dict[str, Fault] = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)
     errors: int = 0
 
-    def __iter__(self) -> Iterator[Line]:
-        yield Line("", Finding(Severity.OK, "config", f"{self.desk.config} is valid"))
-        if self.desk.read_only:
-            yield Line("", Finding(Severity.OK, "mode", "read-only: nothing can be changed"))
-        if self.desk.book is not None:
-            yield Line("", self._trail(self.desk.book))
-        for name, fault in self.asked.faults.items():
-            yield Line(name, _failed("plugin", fault))
-        for backend in self.asked.backends:
-            for finding in self._of(backend):
+    def __iter__(self) -> Iterator[CheckRow]:
+        yield CheckRow("", Finding(Severity.OK, "config", f"{self.session.config} is valid"))
+        if self.session.read_only:
+            yield CheckRow("", Finding(Severity.OK, "mode", "read-only: nothing can be changed"))
+        if self.session.trail is not None:
+            for finding in (*self._trail(self.session.trail), *self._clock(self.session.trail)):
                 self.errors += finding.severity is Severity.ERROR
-                yield Line(backend.name, finding)
+                yield CheckRow("", finding)
+        for name, fault in self.selection.faults.items():
+            yield CheckRow(name, _failed("plugin", fault))
+        for backend in self.selection.backends:
+            for finding in _each_once(self._backend_findings(backend)):
+                self.errors += finding.severity is Severity.ERROR
+                yield CheckRow(backend.name, finding)
 
-    def _trail(self, book: Book) -> Finding:
-        """Only that it can be read and what is open in it; `trail verify` reads all of it."""
+    def _trail(self, trail: Trail) -> Iterator[Finding]:
+        """Whether the trail can be read, is intact, can be written by others, and has unresolved changes."""
         try:
-            open_intents = book.unresolved()
+            found, open_intents, exposed = trail.verified(self.session.anchor_file), trail.unresolved(), trail.exposed()
         except Fault as fault:
-            self.errors += 1
-            return _failed("trail", fault)
+            yield _failed("trail", fault)
+            return
+        if not found.ok:
+            yield Finding(
+                Severity.ERROR, "trail", f"broken at record {found.first_bad}: {found.what}",
+                "Do not change it; compare it with a backup.",
+            )
+            return
+        yield Finding(Severity.OK, "trail", f"readable and intact: {found.records} records")
+        if exposed:
+            yield Finding(
+                Severity.WARNING, "trail", f"{exposed}, and so forge records", "Take that right away from them."
+            )
+        if self.session.anchor is not None:
+            yield self._anchors(found)
         if open_intents:
-            return Finding(Severity.WARNING, "trail", f"{len(open_intents)} intents without an outcome",
-                           "`retriage trail unresolved` lists them, `retriage overrides resume` settles them.")
-        return Finding(Severity.OK, "trail", "readable, nothing unresolved")
+            yield Finding(
+                Severity.WARNING, "trail", f"{len(open_intents)} interrupted writes have no recorded outcome",
+                "List them with `retriage trail unresolved`; `retriage overrides resume` finds out what happened.",
+            )
 
-    def _of(self, backend: Backend) -> Iterator[Finding]:
+    def _anchors(self, found: Verification) -> Finding:
+        if self.session.anchor_file is None:
+            return Finding(
+                Severity.OK, "anchor", "syslog cannot be read back",
+                "Keep the log, and give `retriage trail verify --anchor` a copy of it.",
+            )
+        complete = (bool(found.anchors) and not found.anchors_missing) or not found.records
+        return Finding(Severity.OK if complete else Severity.WARNING, "anchor", found.anchor_summary)
+
+    def _clock(self, trail: Trail) -> Iterator[Finding]:
+        """Whether this machine's clock is behind the trail's last record."""
+        with suppress(Fault):  # `_trail` reports it
+            now = self.session.clock.now()
+            for last in trail.newest(limit=1):
+                latest = latest_time(last.at, last.body)
+                if latest > now + _CLOCKS_DIFFER:
+                    yield Finding(
+                        Severity.WARNING, "clock", f"it is {duration(latest - now)} behind the trail's last record",
+                        "Set the clock of this machine, or find out who wrote that record.",
+                    )
+
+    def _backend_findings(self, backend: Backend) -> Iterator[Finding]:
+        if backend.name in self.session.read_only_backends:
+            yield Finding(Severity.OK, "mode", "read-only by the config: nothing can be changed here")
         try:
-            findings = backend.check(self.desk.clock)
+            findings = backend.check(self.session.clock)
             self.answered.add(backend.name)
             yield Finding(Severity.OK, "reachable", backend.place)
             yield from findings
             yield from _unreadable(backend)
+            yield _load(backend, self.session)
         except BackendFault as fault:
             self.faults[backend.name] = fault
             yield _failed("reachable", fault)
         yield from _policy(backend)
 
 
+def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """The same message may come from two checks, such as a missing privilege that also makes reading fail."""
+    known: set[str] = set()
+    for finding in findings:
+        if finding.message not in known:
+            known.add(finding.message)
+            yield finding
+
+
 def _failed(subject: str, fault: Fault) -> Finding:
-    where = f"{fault.where}: " if fault.where else ""
-    detail = f": {fault.detail}" if fault.detail else ""
-    return Finding(Severity.ERROR, subject, f"{where}{fault.sentence}{detail}", fault.fix)
+    message = f"{fault.where}: {fault.message}" if fault.where else fault.message
+    advice = advice_text(fault.advice) if fault.advice is not None else ""
+    return Finding(Severity.ERROR, subject, message, f"{fault.fix} {advice}".strip())
 
 
 def _unreadable(backend: Backend) -> Iterator[Finding]:
-    """Columns of another type, or a view in a table's place, are found by reading only."""
+    """Reads one item: only that finds columns of a wrong type, or a view instead of a table."""
     try:
         backend.page(PageRequest(Filter(), backend.now(), limit=1))
     except BackendFault as fault:
         yield _failed("reading", fault)
+
+
+def _load(backend: Backend, session: Session) -> Finding:
+    """What an open console will cost here: the figures of the Overview and of the list, read once and timed."""
+    now = backend.now()
+    questions: dict[str, Callable[[], object]] = {
+        "counts": lambda: backend.counts(Filter(), now), "page": lambda: backend.page(PageRequest(Filter(), now))
+    }
+    budget = ReadingBudget(session.load, session.refresh.total_seconds())
+    with metered() as trip:
+        backend.now()
+    budget.answered_in(trip.seconds)
+    try:
+        for question, ask in questions.items():
+            ask()  # the first time, the statement is built and its plan is made
+            with metered() as meter:
+                ask()
+            budget.note(question, meter, 0.0)
+    except BackendFault as fault:
+        return _failed("load", fault)
+    message = f"an open console takes about {_seconds(budget.per_minute())} of its time a minute"
+    if budget.slowest() > 2 * budget.refresh:
+        message += f"; counts or pages are read every {duration(timedelta(seconds=round(budget.slowest())))}"
+    return Finding(Severity.OK, "load", message)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value >= 0.01 else "0.01 s"
 
 
 def _policy(backend: Backend) -> Iterator[Finding]:
@@ -100,31 +184,31 @@ def _policy(backend: Backend) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, "policy", warning.message, warning.fix)
 
 
-def check(args: Namespace, doors: Doors) -> int:
-    desk = doors.desk()
-    examination = Examination(desk, Round(desk, args.backend, Filter()))
+def check(args: Namespace, context: CommandContext) -> int:
+    session = context.session()
+    examination = Examination(session, BackendSelection(session, args.backend, Filter()))
     print_rows(examination, Shape(FIELDS, _record, _COLUMNS), args.format)
-    faults = {**examination.asked.faults, **examination.faults}
+    faults = {**examination.selection.faults, **examination.faults}
     code = exit_code(faults.values(), bool(examination.answered))
-    return code or (SOME_MISSING if examination.errors else code)
+    return code or (SOME_FAILED if examination.errors else code)
 
 
-def _record(line: Line) -> dict[str, Any]:
-    finding = line.finding
+def _record(row: CheckRow) -> dict[str, Any]:
+    finding = row.finding
     return {
-        "backend": line.backend or None, "subject": finding.subject, "severity": finding.severity.value,
+        "backend": row.backend or None, "subject": finding.subject, "severity": finding.severity.value,
         "message": finding.message, "fix": finding.fix,
     }
 
 
-def _words(line: Line) -> str:
-    finding = line.finding
-    return f"{finding.message}. {finding.fix}" if finding.fix else finding.message
+def _words(row: CheckRow) -> str:
+    finding = row.finding
+    return sentences(finding.message, finding.fix)
 
 
-_COLUMNS: tuple[Column[Line], ...] = (
-    Column("backend", lambda line: line.backend or "(console)"),
-    Column("subject", lambda line: line.finding.subject),
-    Column("result", lambda line: _WORDS[line.finding.severity], lambda line: _STYLES[line.finding.severity]),
+_COLUMNS: tuple[Column[CheckRow], ...] = (
+    Column("backend", lambda row: row.backend or "(console)"),
+    Column("subject", lambda row: row.finding.subject),
+    Column("result", lambda row: _WORDS[row.finding.severity], lambda row: _STYLES[row.finding.severity]),
     Column("", _words, least=30, wraps=True),
 )

@@ -1,4 +1,4 @@
-"""`completion`: the whole command line as a completion script."""
+"""`completion`: print a completion script for a shell."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import shtab
 
 from console import __version__
-from console.cli.doors import Doors
+from console.cli.context import CommandContext
 from console.cli.parser import build_parser
 from console.cli.render import stdout
 
 _PATHS = {"FILE": shtab.FILE, "FOLDER": shtab.DIRECTORY}
 
 
-def print_script(args: Namespace, doors: Doors) -> int:  # noqa: ARG001
+def print_script(args: Namespace, context: CommandContext) -> int:  # noqa: ARG001
     parser = build_parser(__version__)
     for action in _actions(parser):
         if isinstance(action.metavar, str) and action.metavar in _PATHS:

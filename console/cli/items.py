@@ -1,4 +1,4 @@
-"""`list` and `show`: items as rows, and one item with all there is to say about it."""
+"""`list` and `show`: items as rows, and one item in full."""
 
 from __future__ import annotations
 
@@ -7,26 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from console.cli.doors import Doors
-from console.cli.render import (
-    Column,
-    Shape,
-    chosen_format,
-    note,
-    print_block,
-    print_rows,
-    print_text,
-    terminal_width,
-)
-from console.cli.round import NONE_ANSWERED, Round
-from console.core.desk import Desk
+from console.cli.backend_selection import NONE_ANSWERED, BackendSelection
+from console.cli.columns import Column, terminal_width
+from console.cli.context import CommandContext
+from console.cli.render import Shape, chosen_format, note, note_fault, print_block, print_rows, print_text
+from console.core.export import FIELDS, record
 from console.core.faults import BackendFault
-from console.core.fields import FIELDS, record
 from console.core.item import Attempt, Detail, Item, ItemKey
 from console.core.listing import Listing
 from console.core.query import Filter, Sort
+from console.core.session import Session
 from console.core.text import (
-    CONDITION_WORDS,
     DETAIL_LIMIT,
     FAR,
     ago,
@@ -38,13 +29,15 @@ from console.core.text import (
 )
 
 STYLES = {
-    "retrying": "yellow", "failed": "red", "terminal": "bold red", "stuck": "bold magenta", "unknown": "magenta",
+    "retrying": "blue", "failed": "red", "terminal": "bold red", "stuck": "bold magenta", "unknown": "magenta",
     "done": "green", "running": "cyan",
 }
 
+_RUNS_AGAIN = {True: "yes, by itself", False: "no, not by itself", None: "cannot tell"}
+
 
 def condition_text(item: Item) -> str:
-    return " ".join(CONDITION_WORDS[item.condition])
+    return f"{item.condition.symbol} {item.condition}"
 
 
 def attempts_text(item: Item) -> str:
@@ -53,6 +46,8 @@ def attempts_text(item: Item) -> str:
 
 def next_text(item: Item, now: datetime) -> str:
     window = item.verdict.next_retry
+    if item.verdict.will_run_again is None:
+        return "not known"
     if window is None:
         return ""
     low, high = window.earliest - now, window.latest - now
@@ -65,9 +60,9 @@ def next_text(item: Item, now: datetime) -> str:
 
 def columns(now: datetime) -> tuple[Column[Item], ...]:
     return (
-        Column("item", lambda item: str(item.key)),
+        Column("key", lambda item: str(item.key)),
         Column("condition", condition_text, lambda item: STYLES.get(item.condition, "")),
-        Column("tries", attempts_text, dropped=2, right=True),
+        Column("attempts", attempts_text, dropped=2, right=True),
         Column("next", lambda item: next_text(item, now), dropped=3),
         Column("error", lambda item: first_line(item.error or ""), least=24),
         Column("updated", lambda item: ago(now - item.updated_at) if item.updated_at else "", dropped=4),
@@ -78,25 +73,25 @@ def columns(now: datetime) -> tuple[Column[Item], ...]:
 # --- list -------------------------------------------------------------------------------------------
 
 
-def list_items(args: Namespace, doors: Doors) -> int:
+def list_items(args: Namespace, context: CommandContext) -> int:
     filter, sort = Filter.parse(args.where), Sort.parse(args.sort)
-    desk = doors.desk()
-    asked = Round(desk, args.backend, filter)
-    now = desk.clock.now()
+    session = context.session()
+    selection = BackendSelection(session, args.backend, filter)
+    now = session.clock.now()
     limit = args.limit or None
-    listing = Listing(asked.backends, filter, now, sort, None if limit is None else limit + 1, desk.stop)
-    cut = _Cut(listing, limit)
-    printed = print_rows(cut, Shape(FIELDS, record, columns(now)), args.format)
-    code = asked.conclude(listing.faults, listing.answered)
-    if cut.more:
-        note(f"There are more than these {limit}; --limit 0 shows all, --where narrows.")
+    listing = Listing(selection.backends, filter, now, sort, None if limit is None else limit + 1, session.stop)
+    rows = _Limited(listing, limit)
+    printed = print_rows(rows, Shape(FIELDS, record, columns(now)), args.format)
+    code = selection.report(listing.faults, listing.answered)
+    if rows.more:
+        note(f"Showing the first {limit}. Use --limit 0 to show all, or --where to narrow the list.")
     elif not printed and not code and chosen_format(args.format) == "table":
-        note("Nothing matches." if args.where else "Nothing needs eyes.")
+        note("Nothing matches." if args.where else "Nothing needs attention.")
     return code
 
 
-class _Cut:
-    """The first `limit` rows, and whether there was one more."""
+class _Limited:
+    """Yields the first `limit` rows and then knows whether there are more."""
 
     def __init__(self, rows: Iterable[Item], limit: int | None) -> None:
         self._rows = rows
@@ -114,22 +109,22 @@ class _Cut:
 # --- show -------------------------------------------------------------------------------------------
 
 
-def show_item(args: Namespace, doors: Doors) -> int:
+def show_item(args: Namespace, context: CommandContext) -> int:
     key = ItemKey.parse(args.key)
-    return print_item(doors.desk(), key, args.format)
+    return print_item(context.session(), key, args.format)
 
 
-def print_item(desk: Desk, key: ItemKey, wanted: str | None) -> int:
-    """One item with all there is to say about it; the exit code."""
-    now = desk.clock.now()
+def print_item(session: Session, key: ItemKey, wanted: str | None) -> int:
+    """Print one item in full; returns the exit code."""
+    now = session.clock.now()
     try:
-        detail = desk.backend(key.backend).item(key, now)
+        detail = session.backend(key.backend).item(key, now)
     except BackendFault as fault:
-        note(f"retriage: {key.backend}: {fault}")
+        note_fault(fault, key.backend)
         return NONE_ANSWERED
-    overrides = desk.book.history_of(str(key)) if desk.book is not None else ()
+    overrides = session.trail.history_of(str(key)) if session.trail is not None else ()
     if chosen_format(wanted) == "table":
-        _print_detail(detail, overrides, desk, now)
+        _print_detail(detail, overrides, session, now)
         return 0
     fields = (*FIELDS, "notes", "schedule", "history", "overrides", "native")
     print_rows([detail], Shape(fields, lambda one: _full_record(one, overrides), ()), wanted)
@@ -151,15 +146,15 @@ def _full_record(detail: Detail, overrides: Iterable[tuple[datetime, str]]) -> d
 
 
 def _print_detail(
-    detail: Detail, overrides: Iterable[tuple[datetime, str]], desk: Desk, now: datetime
+    detail: Detail, overrides: Iterable[tuple[datetime, str]], session: Session, now: datetime
 ) -> None:
     item = detail.item
     print_text(str(item.key), DETAIL_LIMIT)
-    _print_pairs(_facts(detail, desk, now))
-    _section("schedule ahead", detail.schedule, str)
+    _print_pairs(_facts(detail, session, now))
+    _section("next", detail.schedule, str)
     _section("notes", item.notes, str)
     _section("attempts", detail.attempts, _attempt_text)
-    _section("overrides", overrides, lambda one: f"{instant(one[0])}  {one[1]}")
+    _section("overrides", overrides, lambda one: f"{instant(one[0].replace(microsecond=0))}  {one[1]}")
     if detail.error:
         print_text("error")
         print_block(detail.error)
@@ -169,11 +164,10 @@ def _print_detail(
     _print_pairs((name, "NULL" if value is None else value) for name, value in (*detail.native, *detail.extra))
 
 
-def _facts(detail: Detail, desk: Desk, now: datetime) -> Iterator[tuple[str, str]]:
+def _facts(detail: Detail, session: Session, now: datetime) -> Iterator[tuple[str, str]]:
     item, verdict = detail.item, detail.item.verdict
-    again = "runs again by itself" if verdict.will_run_again else "will not run again by itself"
     yield "condition", f"{condition_text(item)}: {verdict.why}"
-    yield "", again
+    yield "runs again", _RUNS_AGAIN[verdict.will_run_again]
     yield "type", item.type
     yield "status", item.native_status
     yield "attempts", attempts_text(item)
@@ -185,25 +179,25 @@ def _facts(detail: Detail, desk: Desk, now: datetime) -> Iterator[tuple[str, str
         if at is not None:
             yield name, f"{instant(at)} ({ago(now - at)})"
     if item.signature is not None:
-        yield "signature", item.signature
-    if item.error and (page := desk.runbook(item.error)):
+        yield "cause", item.signature
+    if item.error and (page := session.runbook(item.error)):
         yield "runbook", page
 
 
 def _attempt_text(attempt: Attempt) -> str:
     number = "?" if attempt.number is None else str(attempt.number)
-    at = instant(attempt.at) if attempt.at else "time not kept"
+    at = instant(attempt.at) if attempt.at else "time unknown"
     took = f", took {duration(attempt.took)}" if attempt.took is not None else ""
     error = f": {first_line(attempt.error)}" if attempt.error else ""
     return f"{number}  {at}  {attempt.outcome}{took}{error}"
 
 
 def _print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """One line each, cut to the terminal: the whole value is in `--format json`."""
-    every = [(neutralise(name), value) for name, value in pairs]
-    width = max((len(name) for name, _ in every), default=0)
+    """One line each, cut to the terminal's width; `--format json` has the whole values."""
+    lines = [(neutralise(name), value) for name, value in pairs]
+    width = max((len(name) for name, _ in lines), default=0)
     room = max(terminal_width() - width - 4, 20)
-    for name, value in every:
+    for name, value in lines:
         print_text(f"  {name.ljust(width)}  {neutralise(value, room)}", DETAIL_LIMIT)
 
 

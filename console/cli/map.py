@@ -1,49 +1,51 @@
-"""`map`: look at a database, recognise a preset or propose a mapping, and show what it would list."""
+"""`map`: look at a database, propose how to attach it, and list its first items."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 
-from console.cli.doors import Doors, Sketch
-from console.cli.files import new_file
+from console.cli.context import CommandContext, MappingProposal
 from console.cli.items import columns
-from console.cli.render import Shape, chosen_format, note, print_block, print_rows, stdout
+from console.cli.render import Shape, chosen_format, new_file, note, print_block, print_rows, stdout
 from console.core.backend import PageRequest
+from console.core.export import FIELDS, record
 from console.core.faults import UsageFault
-from console.core.fields import FIELDS, record
 from console.core.query import Filter
 
 FIRST = 10
 
 
-def propose(args: Namespace, doors: Doors) -> int:
+def propose(args: Namespace, context: CommandContext) -> int:
     if args.format and not args.output:
-        raise UsageFault("the proposal is YAML; --format is of the items", fix="Add --output FILE, or leave it out.")
-    sketch = doors.sketch(args.place, args.table)
+        raise UsageFault(
+            "--format is for the list of items, which is printed only with --output",
+            fix="Add --output FILE, or leave out --format.",
+        )
+    proposal = context.propose_mapping(args.place, args.table)
     try:
-        for line in sketch.told:
+        for line in proposal.notes:
             note(line)
         if args.output:
-            with new_file(args.output) as file:  # what stands in it decides what is written to a database
-                file.write(sketch.text)
+            with new_file(args.output) as file:  # private: its content decides what is written to a database
+                file.write(proposal.text)
             note(f"Written to {args.output}.")
-            _show(sketch, args.format)
+            _list_items(proposal, args.format)
         else:
-            print_block(sketch.text.rstrip("\n"), "")
+            print_block(proposal.text.rstrip("\n"), "")
             if stdout().isatty():
-                _show(sketch, args.format)
+                _list_items(proposal, args.format)
     finally:
-        if sketch.backend is not None:
-            sketch.backend.close()
-    return 0 if sketch.backend is not None else 1
+        if proposal.backend is not None:
+            proposal.backend.close()
+    return 0 if proposal.backend is not None else 1
 
 
-def _show(sketch: Sketch, wanted: str | None) -> None:
-    """The first items as they would appear, whatever their condition."""
-    if sketch.backend is None:
+def _list_items(proposal: MappingProposal, wanted: str | None) -> None:
+    """Print the first items in any condition, as this mapping would list them."""
+    if proposal.backend is None:
         return
-    now = sketch.backend.now()
-    page = sketch.backend.page(PageRequest(Filter.parse("condition:*"), now, limit=FIRST))
+    now = proposal.backend.now()
+    page = proposal.backend.page(PageRequest(Filter.parse("condition:*"), now, limit=FIRST))
     printed = print_rows(page.items, Shape(FIELDS, record, columns(now)), wanted)
     if not printed and chosen_format(wanted) == "table":
         note("The table is empty.")

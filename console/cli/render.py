@@ -1,44 +1,29 @@
-"""The only way data reaches stdout, and words reach stderr: nothing a terminal could trip over gets out.
+"""The only module that writes to stdout and stderr. It makes all text safe for a terminal.
 
-Data comes as an iterable of rows and a `Shape` that says what each row is in JSON and CSV and in a table.
+Data comes as an iterable of rows and a `Shape` that says how a row looks as JSON, as CSV and in a table.
 Rows are printed as they arrive, so a million of them need no more memory than one page.
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Generic, NamedTuple, TextIO, TypeVar
 
-from console.core.faults import ConfigFault, Fault
-from console.core.text import CELL_LIMIT, DETAIL_LIMIT, csv_cell, csv_text, instant, neutralise
+from console.cli.advice import fault_text
+from console.cli.columns import Column
+from console.core.export import WriteRecord, json_text, record_writer
+from console.core.faults import ConfigFault, Fault, UsageFault
+from console.core.paths import expanded
+from console.core.text import CELL_LIMIT, DETAIL_LIMIT, neutralise
 
 T = TypeVar("T")
 _LINE_LIMIT = 2_000
-_WIDTH_WITHOUT_TERMINAL = 120
-
-
-class Column(NamedTuple, Generic[T]):
-    """One column of a table: its text, how it may shrink, and when it is left out."""
-
-    title: str
-    text: Callable[[T], str]
-    style: Callable[[T], str] | None = None
-    dropped: int = 0
-    """On a narrow terminal the highest goes first; 0 stays."""
-    least: int | None = None
-    """It may be cut to this width; None shows it whole while anything else can give way."""
-    right: bool = False
-    wraps: bool = False
 
 
 class Shape(NamedTuple, Generic[T]):
-    """What a row is: a record of these fields, and a line of these columns."""
+    """How a row is printed: as a record with these fields, or as a table line with these columns."""
 
     fields: tuple[str, ...]
     record: Callable[[T], Mapping[str, Any]]
@@ -50,17 +35,13 @@ def chosen_format(wanted: str | None) -> str:
 
 
 def stdout() -> TextIO:
-    """Where data goes; nowhere when the process was started without one."""
+    """Where data goes; nowhere when the process was started without a stdout."""
     stream: TextIO | None = sys.stdout
     return stream if stream is not None else open(os.devnull, "w")  # noqa: PTH123
 
 
-def terminal_width() -> int:
-    return shutil.get_terminal_size((_WIDTH_WITHOUT_TERMINAL, 24)).columns
-
-
 def print_rows(rows: Iterable[T], shape: Shape[T], wanted: str | None) -> int:
-    """Print rows in the format asked for; how many there were."""
+    """Print rows in this format, or in the default one; returns how many there were."""
     counted = _Counted(rows)
     match chosen_format(wanted):
         case "table":
@@ -70,10 +51,9 @@ def print_rows(rows: Iterable[T], shape: Shape[T], wanted: str | None) -> int:
         case "json":
             _print_array(counted, shape)
         case "csv":
-            _print_csv(counted, shape)
+            _write_each(counted, shape, record_writer("csv", stdout(), shape.fields))
         case _:
-            for row in counted:
-                stdout().write(json_text(shape.record(row)) + "\n")
+            _write_each(counted, shape, record_writer("jsonl", stdout(), shape.fields))
     return counted.number
 
 
@@ -88,15 +68,14 @@ class _Counted(Generic[T]):
             yield row
 
 
-def json_text(value: object) -> str:
-    """JSON in which every control, and whatever is not ASCII, is escaped."""
-    return json.dumps(value, default=_plain, ensure_ascii=True)
+def _write_each(rows: Iterable[T], shape: Shape[T], write: WriteRecord) -> None:
+    for row in rows:
+        write(shape.record(row))
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return instant(value)
-    raise TypeError(f"{type(value).__name__} is not data")
+def print_record(record: Mapping[str, Any]) -> None:
+    """One JSON object on a line."""
+    stdout().write(json_text(record) + "\n")
 
 
 def _print_array(rows: Iterable[T], shape: Shape[T]) -> None:
@@ -105,22 +84,6 @@ def _print_array(rows: Iterable[T], shape: Shape[T]) -> None:
         stdout().write(before + json_text(shape.record(row)))
         before = ",\n"
     stdout().write("[]\n" if before == "[\n" else "\n]\n")
-
-
-def _print_csv(rows: Iterable[T], shape: Shape[T]) -> None:
-    writer = csv.writer(stdout(), lineterminator="\n")
-    writer.writerow(shape.fields)
-    for row in rows:
-        record = shape.record(row)
-        writer.writerow([_csv_text(record[field]) for field in shape.fields])
-
-
-def _csv_text(value: object) -> str:
-    match value:
-        case None | str() | int() | float() | datetime():
-            return csv_text(value)
-        case _:
-            return csv_cell(json_text(value))
 
 
 # --- text for people --------------------------------------------------------------------------------
@@ -132,7 +95,7 @@ def print_text(text: str, limit: int = CELL_LIMIT) -> None:
 
 
 def print_block(text: str, indent: str = "  ") -> None:
-    """Several lines on stdout, as they are but harmless."""
+    """Several lines on stdout, indented."""
     for line in neutralise(text, DETAIL_LIMIT, multiline=True).split("\n"):
         stdout().write(f"{indent}{line}\n")
 
@@ -142,8 +105,30 @@ def note(text: str) -> None:
     print(neutralise(text, _LINE_LIMIT), file=sys.stderr, flush=True)
 
 
+def ask(question: str) -> str:
+    """Ask on stderr and read the answer from stdin."""
+    sys.stderr.write(neutralise(question, _LINE_LIMIT))
+    sys.stderr.flush()
+    return sys.stdin.readline().strip()
+
+
 def note_fault(fault: Fault, name: str = "") -> None:
-    """What went wrong, on stderr: one line, or one for each mistake in a config file."""
-    lines = str(fault).splitlines() if isinstance(fault, ConfigFault) else [str(fault)]
+    """A fault on stderr: one line, or one for each mistake in a config file."""
+    text = fault_text(fault)
+    lines = text.splitlines() if isinstance(fault, ConfigFault) else [text]
     for line in lines:
         note(f"retriage: {name}: {line}" if name else f"retriage: {line}")
+
+
+# --- files ------------------------------------------------------------------------------------------
+
+
+def new_file(path: str) -> TextIO:
+    """Create a file that only its owner can read. An existing file is never overwritten."""
+    try:
+        handle = os.open(expanded(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise UsageFault(f"{path} already exists", fix="Name a new file; nothing is overwritten.") from None
+    except OSError as error:
+        raise UsageFault(f"Cannot write {path}: {error.strerror}", fix="Name another file.") from None
+    return os.fdopen(handle, "w", encoding="utf-8", newline="")

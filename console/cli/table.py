@@ -1,4 +1,4 @@
-"""Tables for terminals: as wide as the terminal, columns left out by rank before anything is cut."""
+"""Tables that fit the terminal: columns are left out by priority before anything is cut."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from console.cli.render import Column, terminal_width
+from console.cli.columns import Column, terminal_width
 from console.core.text import neutralise
 
 T = TypeVar("T")
 
 _GAP = 2
-_AT_ONCE = 500
-"""Rows that decide the widths, and that are printed together."""
+_BATCH = 500
+"""How many rows decide the column widths, and are printed at once."""
 _LEAST = 8
 
 
 def print_table(rows: Iterable[T], columns: Sequence[Column[T]], stream: TextIO) -> None:
-    """The first rows decide which columns there are and how wide; the rest follow as they come."""
+    """Print rows as they arrive. The first ones decide which columns are shown and how wide they are."""
     width = terminal_width()
     console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
     source = iter(rows)
-    first = list(islice(source, _AT_ONCE))
+    first = list(islice(source, _BATCH))
     if not first:
         return
     cells = _cells(first, columns)
@@ -39,8 +39,8 @@ def print_table(rows: Iterable[T], columns: Sequence[Column[T]], stream: TextIO)
         console.print(_table(shown, [w for _, w in layout], lines, False))
 
 
-def breadth(rows: Iterable[T], columns: Sequence[Column[T]]) -> int:
-    """How wide a table with all these columns is at least."""
+def least_width(rows: Iterable[T], columns: Sequence[Column[T]]) -> int:
+    """The least width a table with all these columns needs."""
     return _needed(range(len(columns)), columns, _natural(columns, _cells(rows, columns)))
 
 
@@ -53,7 +53,7 @@ def _natural(columns: Sequence[Column[T]], cells: Sequence[list[Text]]) -> list[
 
 
 def _batches(source: Iterator[T]) -> Iterator[list[T]]:
-    while batch := list(islice(source, _AT_ONCE)):
+    while batch := list(islice(source, _BATCH)):
         yield batch
 
 
@@ -76,7 +76,7 @@ def _table(
 
 
 def fit(columns: Sequence[Column[T]], natural: Sequence[int], total: int) -> list[tuple[int, int]]:
-    """Which columns are shown (by number), and how wide each is."""
+    """The numbers of the columns that are shown, with the width of each."""
     shown = list(range(len(columns)))
     while _needed(shown, columns, natural) > total:
         droppable = [n for n in shown if columns[n].dropped]
@@ -85,7 +85,7 @@ def fit(columns: Sequence[Column[T]], natural: Sequence[int], total: int) -> lis
         shown.remove(max(droppable, key=lambda n: columns[n].dropped))
     widths = {n: _least(columns[n], natural[n]) for n in shown}
     spare = total - _GAP * (len(shown) - 1) - sum(widths.values())
-    # The spare room goes to the columns that need least first, so that only the longest are cut.
+    # Spare room goes first to the columns that need least of it, so that only the longest are cut.
     elastic = sorted((n for n in shown if columns[n].least is not None), key=lambda n: natural[n])
     for n in chain((n for n in reversed(shown) if spare < 0), elastic):
         change = min(spare, natural[n] - widths[n]) if spare > 0 else max(spare, min(_LEAST - widths[n], 0))

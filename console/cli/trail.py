@@ -1,83 +1,107 @@
-"""`trail`: the record of every override and refusal, and whether it is intact."""
+"""`trail`: the audit log of overrides and refusals, and its integrity check."""
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
 
-from console.cli.doors import Doors
-from console.cli.files import new_file
-from console.cli.overrides import book_of
-from console.cli.render import Column, Shape, json_text, note, print_rows, print_text, stdout
-from console.core.audit import Record
-from console.core.faults import TrailBroken, UsageFault
-from console.core.override import Intent
-from console.core.text import instant
+from console.cli.columns import Column
+from console.cli.context import CommandContext
+from console.cli.overrides import trail_of
+from console.cli.render import Shape, chosen_format, new_file, note, print_record, print_rows, print_text, stdout
+from console.core import faults
+from console.core.override import Intent, outcome_summary
+from console.core.ports import Record
+from console.core.text import duration, instant
 
 _ALL = 2**62
 _FIELDS = ("seq", "kind", "at", "body", "prev", "hash")
+_INTENT_FIELDS = ("seq", "override_id", "backend", "items", "at")
 
 
-def list_records(args: Namespace, doors: Doors) -> int:
-    book = book_of(doors.desk())
-    found = book.newest(limit=args.limit or _ALL)
-    print_rows(found, Shape(_FIELDS, _record, _COLUMNS), args.format)
+def list_records(args: Namespace, context: CommandContext) -> int:
+    trail = trail_of(context.session())
+    found = trail.newest(limit=args.limit or _ALL)
+    print_rows(found, Shape(_FIELDS, Record._asdict, _COLUMNS), args.format)
+    if not found and chosen_format(args.format) == "table":
+        note("The trail is empty.")
     return 0
-
-
-def _record(record: Record) -> dict[str, object]:
-    return {"seq": record.seq, "kind": record.kind, "at": record.at, "body": record.body, "prev": record.prev,
-            "hash": record.hash}
-
-
-def _said(record: Record, *names: str) -> str:
-    return " · ".join(str(record.body[name]) for name in names if record.body.get(name))
 
 
 _COLUMNS: tuple[Column[Record], ...] = (
     Column("seq", lambda r: str(r.seq), right=True),
     Column("at", lambda r: instant(r.at.replace(microsecond=0)), dropped=2),
     Column("kind", lambda r: r.kind),
-    Column("override", lambda r: _said(r, "op_id"), dropped=1),
-    Column("", lambda r: _said(r, "backend", "action", "state", "why", "counts", "items", "by", "reason"), least=24),
+    Column("override", lambda r: str(r.body.get("override_id", "")), dropped=1),
+    Column("", lambda r: _summary(r.body), least=24),
 )
 
 
-def show_record(args: Namespace, doors: Doors) -> int:
-    book = book_of(doors.desk())
-    record = next(iter(book.records(after=args.seq - 1, limit=1)), None)
+def _summary(body: Mapping[str, Any]) -> str:
+    """The facts of a record in words; each kind of record has some of them."""
+    counts = body.get("counts")
+    behind = body.get("clock_behind")
+    facts = [
+        *(str(body[name]).replace("_", " ") for name in ("backend", "action", "state") if body.get(name)),
+        _fault_words(str(body.get("why", ""))),
+        outcome_summary(counts, str(body.get("action", ""))) if isinstance(counts, Mapping) else "",
+        f"items: {body['items']}" if isinstance(body.get("items"), int) and counts is None else "",
+        f"record {body['seq']} in {body.get('place')}" if "seq" in body else "",
+        f"the clock was {duration(timedelta(seconds=behind))} behind the record before" if behind else "",
+        *(str(body[name]) for name in ("failed", "note", "by", "reason") if body.get(name)),
+    ]
+    return " · ".join(filter(None, facts))
+
+
+def _fault_words(name: str) -> str:
+    """The sentence of the fault that a refusal names."""
+    fault = getattr(faults, name, None)
+    return fault.__doc__ or name if isinstance(fault, type) and issubclass(fault, faults.Fault) else name
+
+
+def show_record(args: Namespace, context: CommandContext) -> int:
+    trail = trail_of(context.session())
+    record = next(iter(trail.records(after=args.seq - 1, limit=1)), None)
     if record is None or record.seq != args.seq:
-        raise UsageFault(f"there is no record {args.seq}")
-    stdout().write(json_text(_record(record)) + "\n")
+        raise faults.UsageFault(f"The trail has no record {args.seq}", fix="`retriage trail list` shows the newest.")
+    print_record(record._asdict())
     return 0
 
 
-def verify(args: Namespace, doors: Doors) -> int:
-    desk = doors.desk()
-    anchors = args.anchor or desk.anchor_file
-    found = book_of(desk).verified(anchors)
+def verify(args: Namespace, context: CommandContext) -> int:
+    session = context.session()
+    anchors = args.anchor or session.anchor_file
+    found = trail_of(session).verified(anchors)
     if not found.ok:
-        raise TrailBroken(f"record {found.first_bad}: {found.what}",
-                          fix="Keep the file as it is; compare it with a backup.")
-    print_text(f"intact: {found.records} records{', anchored' if anchors else ''}")
+        raise faults.TrailBroken(
+            f"record {found.first_bad}: {found.what}", fix="Do not change the file; compare it with a backup."
+        )
+    if not found.records:
+        print_text("The trail has no records. Nothing was verified.")
+        return 0
+    print_text(f"Intact: {found.records} records")
+    print_text(found.anchor_summary)
     return 0
 
 
-def export(args: Namespace, doors: Doors) -> int:
-    book = book_of(doors.desk())
-    form = args.format or "jsonl"
+def export(args: Namespace, context: CommandContext) -> int:
+    trail = trail_of(context.session())
     if not args.output:
-        count = book.export(sys.stdout, form, items=args.items)
+        count = trail.export(stdout(), args.format, items=args.items)
     else:
         with new_file(args.output) as file:
-            count = book.export(file, form, items=args.items)
-    note(f"{count} records exported")
+            count = trail.export(file, args.format, items=args.items)
+    note(f"Exported {count} records.")
     return 0
 
 
-def unresolved(args: Namespace, doors: Doors) -> int:
-    found = book_of(doors.desk()).unresolved()
-    print_rows(found, Shape(("seq", "op_id", "backend", "items", "at"), _intent, _INTENTS), args.format)
+def unresolved(args: Namespace, context: CommandContext) -> int:
+    found = trail_of(context.session()).unresolved()
+    print_rows(found, Shape(_INTENT_FIELDS, _intent_record, _INTENTS), args.format)
+    if not found and chosen_format(args.format) == "table":
+        note("Every write has a recorded outcome.")
     return 0
 
 
@@ -85,15 +109,17 @@ def _size(intent: Intent) -> int:
     return sum(last - first + 1 for first, last in intent.ranges)
 
 
-def _intent(intent: Intent) -> dict[str, object]:
-    return {"seq": intent.seq, "op_id": intent.op_id, "backend": intent.backend, "items": _size(intent),
-            "at": intent.at}
+def _intent_record(intent: Intent) -> dict[str, object]:
+    return {
+        "seq": intent.seq, "override_id": intent.override_id, "backend": intent.backend, "items": _size(intent),
+        "at": intent.at,
+    }
 
 
 _INTENTS: tuple[Column[Intent], ...] = (
-    Column("record", lambda i: str(i.seq), right=True),
-    Column("override", lambda i: i.op_id),
+    Column("seq", lambda i: str(i.seq), right=True),
+    Column("override", lambda i: i.override_id),
     Column("backend", lambda i: i.backend),
     Column("items", lambda i: str(_size(i)), right=True),
-    Column("announced", lambda i: instant(i.at)),
+    Column("at", lambda i: instant(i.at)),
 )

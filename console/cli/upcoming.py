@@ -1,4 +1,4 @@
-"""`upcoming`: the retries that are coming, so that a storm is seen before it lands."""
+"""`upcoming`: when the next retries are due, per backend and step of time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from console.cli.doors import Doors
-from console.cli.render import Column, Shape, chosen_format, note, print_rows, terminal_width
-from console.cli.round import Round
+from console.cli.backend_selection import BackendSelection
+from console.cli.columns import Column, terminal_width
+from console.cli.context import CommandContext
+from console.cli.render import Shape, chosen_format, note, print_rows
 from console.core.backend import Histogram
 from console.core.faults import UsageFault
 from console.core.listing import upcoming
@@ -25,7 +26,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One step of time: what is due in it, per backend."""
+    """A step of time and how many retries are due in it, per backend."""
 
     label: str
     start: datetime | None
@@ -37,31 +38,31 @@ class Slot:
         return sum(self.counts.values())
 
 
-def show_upcoming(args: Namespace, doors: Doors) -> int:
-    filter, ahead = Filter.parse(args.where), _ahead(args.until)
+def show_upcoming(args: Namespace, context: CommandContext) -> int:
+    filter, until = Filter.parse(args.where), _until(args.until)
     if args.buckets > _MOST_BUCKETS:
-        raise UsageFault(f"{args.buckets} buckets are too many", fix=f"Ask for at most {_MOST_BUCKETS}.")
-    desk = doors.desk()
-    asked = Round(desk, args.backend, filter)
-    now = desk.clock.now()
-    found, faults = upcoming(asked.backends, filter, now, now + ahead, args.buckets)
+        raise UsageFault(f"--buckets {args.buckets} is too many", fix=f"Use at most {_MOST_BUCKETS}.")
+    session = context.session()
+    selection = BackendSelection(session, args.backend, filter)
+    now = session.clock.now()
+    found, faults = upcoming(selection.backends, filter, now, now + until, args.buckets)
     slots = list(_slots(found, now, args.buckets))
     if chosen_format(args.format) == "table":
         _print_chart(slots, list(found))
     else:
         rows = ((slot, name) for name in found for slot in slots)
         print_rows(rows, Shape(FIELDS, _record, ()), args.format)
-    return asked.conclude(faults, found)
+    return selection.report(faults, found)
 
 
-def _ahead(text: str) -> timedelta:
+def _until(text: str) -> timedelta:
     try:
-        ahead = parse_duration(text)
+        until = parse_duration(text)
     except ValueError as error:
         raise UsageFault(f"--until: {error}") from None
-    if not timedelta(0) < ahead <= timedelta(days=366):
-        raise UsageFault(f"--until: {text} is not between 0 and a year")
-    return ahead
+    if not timedelta(0) < until <= timedelta(days=366):
+        raise UsageFault(f"--until {text} is out of range", fix="Use a duration up to a year, such as 1h or 7d.")
+    return until
 
 
 def _slots(found: Mapping[str, Histogram], now: datetime, buckets: int) -> Iterator[Slot]:
@@ -71,12 +72,12 @@ def _slots(found: Mapping[str, Histogram], now: datetime, buckets: int) -> Itera
     yield Slot("overdue", None, now, {name: one.before for name, one in found.items()})
     for n in range(buckets):
         counts = {name: one.counts[n] for name, one in found.items()}
-        yield Slot(f"in {_offset(width * n)}", now + width * n, now + width * (n + 1), counts)
+        yield Slot(f"in {_offset(width * n)}" if n else "now", now + width * n, now + width * (n + 1), counts)
     yield Slot("later", now + width * buckets, None, {name: one.after for name, one in found.items()})
 
 
-def _offset(ahead: timedelta) -> str:
-    return duration(timedelta(seconds=round(ahead.total_seconds())))
+def _offset(span: timedelta) -> str:
+    return duration(timedelta(seconds=round(span.total_seconds())))
 
 
 def _record(row: tuple[Slot, str]) -> dict[str, Any]:
@@ -87,41 +88,44 @@ def _record(row: tuple[Slot, str]) -> dict[str, Any]:
 def _print_chart(slots: list[Slot], names: list[str]) -> None:
     if not any(slot.total for slot in slots):
         if names:
-            note("No retry is coming.")
+            note("No retries are due.")
         return
     columns, folded = _fitting(slots, names)
     print_rows(slots, Shape((), lambda _: {}, columns), "table")
     if folded:
-        note(f"{len(folded)} more: {', '.join(folded)}; --backend shows one alone.")
+        note(f"Counted together: {', '.join(folded)}. Use --backend to see one alone.")
 
 
 def _fitting(slots: list[Slot], names: list[str]) -> tuple[list[Column[Slot]], list[str]]:
-    """A column for each backend and a bar as long as there is room for; else the busiest, and one for those folded
-    together, so that a line still adds up to its total."""
-    from console.cli.table import breadth
+    """The columns that fit the terminal, and the backends that had to be counted together.
+
+    Each backend gets a column while there is room. Otherwise the least busy ones share a column, so that a line
+    still adds up to its total. A bar takes what room is left.
+    """
+    from console.cli.table import least_width
 
     busiest = sorted(names, key=lambda name: -sum(slot.counts[name] for slot in slots))
     columns, folded = _columns(names, []), list[str]()
-    while breadth(slots, columns) > terminal_width() and len(folded) < len(names):
+    while least_width(slots, columns) > terminal_width() and len(folded) < len(names):
         folded.append(busiest.pop())
         columns = _columns([name for name in names if name in busiest], folded)
-    # What is overdue or later is often far more than any step: it must not flatten the picture.
+    # Overdue and later retries are often far more than those of any step, so they do not set the bar's scale.
     most = max((slot.total for slot in slots[1:-1]), default=0)
-    length = min(_BAR, terminal_width() - breadth(slots, [*columns, Column("", lambda _: "")]))
+    length = min(_BAR, terminal_width() - least_width(slots, [*columns, Column("", lambda _: "")]))
     if length >= _LEAST_BAR:
         columns.append(Column("", lambda slot: _bar(slot, most, length)))
     return columns, folded
 
 
 def _columns(names: list[str], folded: list[str]) -> list[Column[Slot]]:
-    def count_of(title: str, counted: list[str]) -> Column[Slot]:
+    def count_column(title: str, counted: list[str]) -> Column[Slot]:
         return Column(title, lambda slot: str(sum(slot.counts[name] for name in counted) or "·"), right=True)
 
     return [
         Column("due", lambda slot: slot.label),
         Column("at (UTC)", lambda slot: f"{slot.start:%H:%M:%S}" if slot.start else "", dropped=1),
-        *(count_of(name, [name]) for name in names),
-        *([count_of(f"{len(folded)} more", folded)] if folded else []),
+        *(count_column(name, [name]) for name in names),
+        *([count_column(f"{len(folded)} more", folded)] if folded else []),
         Column("total", lambda slot: str(slot.total), right=True),
     ]
 

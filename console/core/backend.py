@@ -1,24 +1,24 @@
 """The plugin contract. These protocols are the plugin author's manual.
 
-A backend is synchronous and may be called from several threads at once. It reads; what else it can do it
-says by also being one of the capabilities below. It never creates or migrates anything in the system it is
-attached to. Every method may raise a `BackendFault`; nothing else may escape, whatever the rows contain.
+A backend is synchronous and may be called from several threads at once. Every backend reads (`Backend`); what else it
+can do, it declares by also having the methods of a capability below. It never creates or migrates anything in the
+system it is attached to. Every method may raise a `BackendFault`, and no other exception, whatever the rows contain.
 
-Hold a backend to the contract with `console.testing.exercise_backend()`, and one that hands items back with
-`exercise_requeue()` too.
+A plugin for one SQL table does not write these methods itself: it declares the table (`console.sql.table`).
+
+Test a backend with `console.testing.exercise_backend()`, and one that requeues items also with `exercise_requeue()`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from json.encoder import encode_basestring_ascii
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, assert_never, runtime_checkable
 
-from console.core.columns import Columns, woven
+from console.core.advice import Notice
 from console.core.item import Condition, Detail, Item, ItemKey
 from console.core.query import NATURAL, Cursor, Filter, Page, Sort, SortField
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from console.core.ports import Clock, Stop
 
 COUNT_CAP = 10_000
-_PLAIN = bytes(range(0x20, 0x7F)).translate(None, b'"\\')
-"""What stands in JSON as it is."""
 
 
 class Severity(StrEnum):
@@ -38,7 +36,7 @@ class Severity(StrEnum):
 
 
 class Finding(NamedTuple):
-    """One line of `retriage check`: what was looked at, what was found, what to do about it."""
+    """One line of `retriage check`: what was checked, what was found, and what to do about it."""
 
     severity: Severity
     subject: str
@@ -47,13 +45,26 @@ class Finding(NamedTuple):
 
 
 class Count(NamedTuple):
-    """How many; not exact means "at least"."""
+    """How many; not exact means "at least", or "about" if it was estimated from a sample."""
 
     value: int
     exact: bool = True
+    estimated: bool = False
+
+    @property
+    def sign(self) -> str:
+        """What is written before the value."""
+        return "" if self.exact else "~" if self.estimated else "≥ "
 
     def __str__(self) -> str:
-        return str(self.value) if self.exact else f"≥ {self.value}"
+        return f"{self.sign}{self.value}"
+
+
+def total_of(counts: Iterable[Count]) -> Count:
+    """The sum of these counts; estimated if one of them is."""
+    found = list(counts)
+    estimated = any(count.estimated for count in found)
+    return Count(sum(count.value for count in found), all(count.exact for count in found), estimated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +96,22 @@ class Histogram(NamedTuple):
     after: int = 0
 
 
+class Buckets(NamedTuple):
+    """So many spans of time, all of the same width, one after another."""
+
+    start: datetime
+    width: timedelta
+    number: int
+
+    def histogram(self, times: Iterable[datetime]) -> Histogram:
+        """How many of these times are in each bucket."""
+        edges = [self.start + self.width * n for n in range(self.number + 1)]
+        counts = [0] * (self.number + 2)
+        for at in times:
+            counts[bisect_right(edges, at)] += 1
+        return Histogram(self.start, self.width, tuple(counts[1:-1]), counts[0], counts[-1])
+
+
 class ErrorBatch(NamedTuple):
     """Some rows of an error stream: (first ERROR_HEAD characters, when), and how to read the when.
 
@@ -97,7 +124,7 @@ class ErrorBatch(NamedTuple):
 
 
 class Backend(Protocol):
-    """What every backend can do: read."""
+    """Reads items. Every backend does this."""
 
     name: str
     plugin: str
@@ -108,62 +135,74 @@ class Backend(Protocol):
     """The columns a list can be sorted by; without one, pages come in the backend's own order."""
 
     def check(self, clock: Clock) -> Sequence[Finding]:
-        """Reachable, schema as expected, privileges, guard strength, clock skew. Raises only BackendFault."""
+        """Check schema, privileges, the strength of the guard and the clock. Raises only BackendFault."""
 
     def now(self) -> datetime:
         """The backend's own clock, aware, in UTC."""
 
     def counts(self, filter: Filter, now: datetime, cap: int | None = COUNT_CAP) -> Mapping[Condition, Count]:
-        """Items per condition among those the filter asks for; above `cap` a count is a lower bound."""
+        """How many items match the filter, by condition. A count above `cap` is a lower bound.
+
+        With a cap, a count that would read a large table without an index may be estimated from a sample. Without a
+        cap every count is exact.
+        """
 
     def page(self, request: PageRequest) -> Page:
-        """One page of judged items in a stable order. Never reads the whole table where an index serves it."""
+        """One page of items in a stable order. Never reads the whole table if an index helps."""
 
     def errors(self, filter: Filter, now: datetime, stop: Stop) -> Iterator[ErrorBatch]:
-        """The error heads of everything the filter asks for, streamed; ends early when `stop` is requested."""
+        """The errors of all items that match the filter, cut to ERROR_HEAD and streamed until `stop` is requested."""
 
-    def histogram(
-        self,
-        timeline: Timeline,
-        filter: Filter,
-        now: datetime,
-        start: datetime,
-        width: timedelta,
-        buckets: int,
-    ) -> Histogram:
-        """How the times of what the filter asks for are spread. Items without that time are not in it."""
+    def histogram(self, timeline: Timeline, filter: Filter, now: datetime, buckets: Buckets) -> Histogram:
+        """How many matching items have their time in each bucket. Items without that time are not counted."""
 
     def item(self, key: ItemKey, now: datetime) -> Detail:
-        """One item with history, schedule, full error and native row; `NoSuchItem` when there is none."""
+        """One item with its attempts, schedule, full error and native row. Raises `NoSuchItem` if there is none."""
 
     def items(self, keys: Sequence[ItemKey], now: datetime) -> Mapping[ItemKey, Item]:
-        """Several items as they are now; those that don't exist are missing from the answer."""
+        """Several items as they are now. Items that do not exist are missing from the result."""
 
     def cancel(self) -> None:
-        """From another thread: give up whatever is being read now. The reader gets a BackendFault."""
+        """Abort the reads that are running, from another thread. They raise a BackendFault."""
 
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
 
 
 class Action(StrEnum):
-    """Every kind of operator write."""
+    """The actions that every system may have. A plugin adds its own, see `console.core.capabilities`."""
 
     REQUEUE = "requeue"
-    REPROCESS = "reprocess"
-    MARK_TERMINAL = "mark_terminal"
-    CLEAR_TERMINAL = "clear_terminal"
-    PAUSE = "pause"
-    UNPAUSE = "unpause"
-    BACKFILL = "backfill"
     UNDO = "undo"
 
+    @property
+    def label(self) -> str:
+        """What a person does to an item."""
+        match self:
+            case Action.REQUEUE:
+                return "requeue"
+            case Action.UNDO:
+                return "restore"
+            case _:
+                assert_never(self)
 
-class Budget(StrEnum):
+    @property
+    def done(self) -> str:
+        """What was done to an item."""
+        match self:
+            case Action.REQUEUE:
+                return "requeued"
+            case Action.UNDO:
+                return "restored"
+            case _:
+                assert_never(self)
+
+
+class Attempts(StrEnum):
     """What a requeue does to the attempt counter."""
 
     KEEP = "keep"
-    FRESH = "fresh"
+    RESET = "reset"
 
 
 class UndoKind(StrEnum):
@@ -175,133 +214,55 @@ class UndoKind(StrEnum):
 
 
 class Flag(StrEnum):
-    """What an operator may insist on; each is recorded."""
+    """The switches that every system may have. A plugin adds its own, see `console.core.capabilities`."""
 
-    CLEAR_TERMINAL = "clear_terminal"
-    ALLOW_UNRECOVERABLE = "allow_unrecoverable"
-    WAKE_TASK = "wake_task"
-    BACK_OFF = "back_off"
-    """Not before the policy's backoff is over, where the due time is ours to store."""
+    INCLUDE_UNRECOVERABLE = "include_unrecoverable"
+    RESPECT_BACKOFF = "respect_backoff"
+    """Run no item before its policy's backoff is over, where the due time is stored in the row."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What is to be done to every item of a plan."""
+class Operation:
+    """What a plan does to each of its items."""
 
-    action: Action = Action.REQUEUE
-    budget: Budget = Budget.KEEP
-    flags: frozenset[Flag] = frozenset()
+    action: str = Action.REQUEUE
+    """An `Action`, or the id of a plugin's own action."""
+    attempts: Attempts = Attempts.KEEP
+    flags: frozenset[str] = frozenset()
+    """The switches that are on: `Flag`s, or ids of a plugin's own switches."""
 
 
 class Authority(NamedTuple):
-    """Whose order a write is; some systems store it."""
+    """Who has a write done, and why. Some systems store it."""
 
     who: str
     reason: str
     ticket: str | None
-    op_id: str
+    override_id: str
 
 
 Image = tuple[Any, ...]
-"""The guard's columns and the columns the action assigns, as JSON values. Never error text or payload."""
-
-
-def image_text(image: Sequence[Any]) -> str:
-    """An image as a plan stores it. Flat images of text and numbers, the usual ones, are put together by hand."""
-    parts = []
-    for value in image:
-        if value is None:
-            parts.append("null")
-        elif type(value) is str:
-            parts.append(encode_basestring_ascii(value))
-        elif type(value) is int:
-            parts.append(str(value))
-        else:
-            return json.dumps(image, separators=(",", ":"))
-    return f"[{','.join(parts)}]"
-
-
-def image_texts(columns: Sequence[Sequence[Any]]) -> list[str]:
-    """Many flat images, given column by column, each as `image_text` writes it."""
-    count = len(columns[0])
-    line, varying = ["["], []
-    for n, column in enumerate(columns):
-        values, quote = _varying(column)
-        if values is None:
-            return [image_text(row) for row in zip(*columns, strict=True)]
-        line[-1] += "," if n else ""
-        if values:
-            line[-1] += quote
-            line.append(quote)
-            varying.append(values)
-        else:
-            line[-1] += image_text(column[:1])[1:-1]
-    line[-1] += "]\n"
-    return woven(line, varying).split("\n")[:-1] if varying else [line[0][:-1]] * count
-
-
-def _varying(column: Sequence[Any]) -> tuple[Sequence[str] | None, str]:
-    """A column's values as an image has them, between which quotes: no values where all are the same, None where they
-    have to be written one by one."""
-    kinds = set(map(type, column))
-    if len(kinds) > 1 or not kinds <= {int, str, type(None)}:
-        return None, ""
-    if column.count(column[0]) == len(column):
-        return (), ""
-    if kinds == {int}:
-        return list(map(str, column)), ""
-    text = "".join(column)
-    plain = text.isascii() and not text.encode().translate(None, _PLAIN)
-    return (column if plain else None), '"'
+"""The columns that guard a write and the columns the action sets, as JSON values. Never error text or payload."""
 
 
 class Draft(NamedTuple):
-    """One item of a plan: its key as text, its write unit, its before-image as JSON text, and why it is
-    blocked if it is. Plain tuples of text, because a plan may have a million of them."""
+    """One selected item of a plan that is being made."""
 
     key: str
+    """`str(ItemKey)`."""
     unit: str
-    before: str
+    """Items with the same unit are written together. Empty where each item is written on its own."""
+    before: Image | None
+    """The image of its unit as it is now. None only for an item that is skipped."""
     condition: str
     signature: str | None = None
-    blocked: str | None = None
-    warning: str | None = None
-
-
-Said = tuple[str, str | None, str | None, str | None]
-"""What is said of an item beside where and how it is: condition, signature, blocked, warning."""
-
-
-class Drafts(Columns[Draft]):
-    """Many drafts, column by column."""
-
-    __slots__ = ("befores", "keys", "said", "units")
-
-    def __init__(
-        self, keys: Sequence[str], units: Sequence[str], befores: Sequence[str], said: Sequence[Said]
-    ) -> None:
-        self.keys = keys
-        self.units = units
-        self.befores = befores
-        self.said = said
-
-    @classmethod
-    def of(cls, drafts: Sequence[Draft]) -> Drafts:
-        if isinstance(drafts, Drafts):
-            return drafts
-        keys, units, befores, *said = zip(*drafts, strict=True) if drafts else ((),) * len(Draft._fields)
-        return cls(keys, units, befores, list(zip(*said, strict=True)))
-
-    def _columns(self) -> tuple[Sequence[Any], ...]:
-        return self.keys, self.units, self.befores, self.said
-
-    def _row(self, *values: Any) -> Draft:
-        *place, said = values
-        return Draft(*place, *said)
+    skipped: Notice | None = None
+    """Why it will not be changed."""
+    warning: Notice | None = None
 
 
 class Change(NamedTuple):
-    """One guarded write: the unit goes from `before` to `after`, or stays as it is."""
+    """One guarded write: the unit goes from `before` to `after`, or is not touched."""
 
     unit: str
     keys: tuple[ItemKey, ...]
@@ -312,79 +273,117 @@ class Change(NamedTuple):
 class OutcomeKind(StrEnum):
     """What became of one planned item."""
 
-    CHANGED = "changed"
-    CONFLICTED = "conflicted"
-    FAILED = "failed"
-    INDETERMINATE = "indeterminate"
+    APPLIED = "applied"
+    CHANGED_SINCE = "changed"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
 
 
 class Outcome(NamedTuple):
+    """What became of one planned item, and why."""
+
     kind: OutcomeKind
     detail: str = ""
 
 
-CHANGED = Outcome(OutcomeKind.CHANGED)
+APPLIED = Outcome(OutcomeKind.APPLIED)
+
+
+class Throughput(NamedTuple):
+    """How fast a system takes items: at most so many in each cycle of its loop."""
+
+    items: int
+    every: timedelta
+
+    def time_for(self, count: int) -> timedelta:
+        """How long the system needs to take so many items, if no others are ahead of them."""
+        return self.every * -(-count // self.items)
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a backend's writes can do, said before anything is confirmed."""
+    """What a backend's writes can do. A plan shows it before it is confirmed."""
 
-    actions: frozenset[Action]
-    budgets: frozenset[Budget]
+    actions: frozenset[str]
+    attempts: frozenset[Attempts]
     undo: UndoKind
     stores_due_time: bool
-    """A release over time is written into the rows; otherwise the override paces itself."""
+    """A pace is written into the rows as due times. Otherwise the override itself waits between items."""
     guard: tuple[str, ...]
     """The columns of the before-image that guard a write."""
     guard_is_weak: bool = False
-    """No guard column changes on every transition, so a change and back would not be noticed."""
-    flags: frozenset[Flag] = frozenset()
-    """What an operator may insist on here; any other flag changes nothing."""
+    """No guard column changes on every transition, so a change and a change back would go unnoticed."""
+    flags: frozenset[str] = frozenset()
+    """The switches that this backend looks at; any other changes nothing."""
+    throughput: Throughput | None = None
+    """How fast its system takes requeued items. A plan shows the forecast, and a canary waits at least as long.
+    None if nothing but the number of workers limits it."""
 
 
 @runtime_checkable
 class Requeues(Backend, Protocol):
-    """A backend that hands items back. `core.operations` is the only caller."""
+    """A backend that can requeue items. Only `core.operations` calls these methods."""
 
     abilities: Abilities
 
     def drafts(
-        self, wanted: Sequence[ItemKey] | Filter, sort: Sort, order: Order, now: datetime, stop: Stop
+        self, wanted: Sequence[ItemKey] | Filter, sort: Sort, operation: Operation, now: datetime, stop: Stop
     ) -> Iterator[Sequence[Draft]]:
-        """Everything selected, blocked or not, each once: of a filter in sort order, of keys in any order. Items of
-        one unit come together, where the first of them is. Here a filter may have `signature:` terms
-        (`Term.matches_signature`). A budget outside the abilities blocks them all. A batch may be a list, or `Drafts`
-        where there are many."""
+        """One draft for each selected item, skipped or not, in batches.
 
-    def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
-        """The after-image of a change whose `after` is not yet known. Pure: `at` is the stored clock, no now().
-        `console.core.changes.RequeuesMany` is for whoever makes those of many at once.
-        Undoing what can only be compensated, `after` is what was there before it was changed to `before`."""
+        For a filter, drafts come in the sort's order; for keys, in any order. Items of one unit come together, at the
+        place of the first one. The filter may have `cause:` terms (`Term.matches_signature`). All items are skipped
+        if the abilities do not have the operation's `attempts`.
+        """
 
-    def swap(self, changes: Sequence[Change], order: Order, authority: Authority) -> Sequence[Outcome]:
-        """Compare-and-set every change in one transaction of the backend; one outcome each, in order.
+    def after(self, change: Change, operation: Operation, at: datetime, due: datetime) -> Image:
+        """The image that a change will write; its own `after` is still empty.
 
-        Core gives `console.core.changes.Changes`, whose columns are there for whoever writes many.
-        A unit that is not exactly as `before` says is conflicted and untouched. A unit whose own write
-        raises is failed, and the others go through. If the whole write cannot be known to have happened
-        (connection lost at commit), raise a BackendFault: the caller settles it by re-reading.
+        A pure function: `at` is the time of the write as it is recorded, so do not ask a clock. `due` is when the item
+        may run. Only a backend whose undo is compensating is also asked for an undo; then `change.after` is the image
+        before the override, and `change.before` the one after it.
+        """
+
+    def compare_and_set(
+        self, changes: Sequence[Change], operation: Operation, authority: Authority
+    ) -> Sequence[Outcome]:
+        """Write every unit that still is as `before` says, in one transaction; one outcome for each change, in order.
+
+        A unit that differs from `before` is CHANGED_SINCE and not touched. A unit that the system refuses is REJECTED,
+        and the others are written. If nobody can know whether the write happened (the connection was lost at commit),
+        raise a BackendFault: the caller finds out by reading again.
         """
 
     def images(self, changes: Sequence[Change]) -> Sequence[Image | None]:
-        """The same units as they are now, for settling; None where the unit is gone.
+        """The images of these units as they are now; None for a unit that is gone.
 
-        A backend whose write is several steps first finishes, or takes back, what a crash left between two
-        of them, unless it was opened read-only: each unit is then as `before` or as `after` says.
+        A backend whose write takes several steps first finishes or reverts what a crash left between two of them,
+        unless it was opened read-only. Each unit is then as `before` or as `after` says.
         """
 
 
 @runtime_checkable
+class ProvesWrites(Requeues, Protocol):
+    """A backend whose items show that they were written, even after their system has changed them again."""
+
+    def were_written(self, changes: Sequence[Change], at: datetime) -> Sequence[bool]:
+        """Whether each of these units was certainly written at `at`, although it is as neither image says now."""
+
+
+@runtime_checkable
+class WarnsOfPlans(Requeues, Protocol):
+    """A backend that knows what a requeue of many items does to its system as a whole."""
+
+    def plan_warnings(self, changes: int) -> Sequence[Notice]:
+        """What to warn of in a plan that requeues so many items here."""
+
+
+@runtime_checkable
 class RunsEngine(Backend, Protocol):
-    """A backend that comes with its system's own loop (`retriage run`)."""
+    """A backend that includes its system's own worker loop (`retriage run`)."""
 
     handler: str | None
     """`package.module:function` from its config, for `retriage run` to import and pass on."""
 
     def run(self, handler: Callable[..., object], clock: Clock, stop: Stop, log: Callable[[str], None]) -> int:
-        """Work until `stop`; returns how many executions there were."""
+        """Work until `stop`; returns the number of executions."""

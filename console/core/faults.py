@@ -1,62 +1,88 @@
-"""The Fault family: everything that can go wrong in a way the operator should read.
+"""Faults: everything that can go wrong in a way an operator should read.
 
-A fault's docstring is the sentence the operator sees; `detail` says what exactly, `where` says where,
-`fix` says what to do about it. A fault also knows the exit code of a command that ends with it.
+A fault prints as plain sentences: what happened, then what to do. `detail` is what happened. Most faults print it as it
+stands, so it is a whole sentence without its full stop: "Unknown command 'lst'". Faults with `prefixed` set print their
+own docstring first: "Cannot connect: connection refused". Without a detail the docstring is the message.
+
+`where` names the place (a backend, a file and line). `fix` is a whole sentence that tells what to do, in words that fit
+every front end. `advice` names a step that each front end words itself. `exit_code` is the exit code of a command that
+ends with this fault.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from console.core.advice import Advice
+
 
 class Fault(Exception):
     """Retriage could not do this"""
 
     exit_code: ClassVar[int] = 1
+    prefixed: ClassVar[bool] = False
+    """Whether the docstring stands before the detail."""
 
-    def __init__(self, detail: str = "", *, where: str = "", fix: str = "") -> None:
+    def __init__(
+        self, detail: str = "", *, where: str = "", fix: str = "", advice: Advice | None = None
+    ) -> None:
         super().__init__(detail, where, fix)
         self.detail = detail
         self.where = where
         self.fix = fix
+        self.advice = advice
 
     @property
-    def sentence(self) -> str:
-        return (type(self).__doc__ or "").strip().splitlines()[0]
+    def message(self) -> str:
+        """What happened, in one sentence without a full stop at its end."""
+        summary = (type(self).__doc__ or "").strip().splitlines()[0]
+        if not self.detail:
+            return summary
+        return f"{summary}: {self.detail}" if self.prefixed else self.detail
 
     def __str__(self) -> str:
-        text = f"{self.sentence}: {self.detail}" if self.detail else self.sentence
-        if self.where:
-            text = f"{self.where}: {text}"
-        return f"{text}. {self.fix}" if self.fix else text
+        text = sentences(self.message, self.fix)
+        return f"{self.where}: {text}" if self.where else text
+
+
+def sentences(message: str, fix: str = "") -> str:
+    """What happened and what to do about it, as one text."""
+    if not fix:
+        return message
+    return f"{message} {fix}" if message.endswith((".", "!", "?")) else f"{message}. {fix}"
 
 
 class UsageFault(Fault):
-    """This call cannot be understood"""
+    """The command cannot be carried out as written"""
 
     exit_code = 2
 
 
 class ConfigFault(Fault):
-    """The configuration is not usable"""
+    """The config cannot be used"""
 
     exit_code = 2
 
 
 class QueryFault(Fault):
-    """The filter cannot be understood"""
+    """The filter has a mistake"""
 
     exit_code = 2
 
     def __init__(self, detail: str, *, column: int = 1, fix: str = "") -> None:
-        super().__init__(detail, where=f"column {column}", fix=fix)
+        super().__init__(detail, fix=fix)
         self.column = column
+
+    @property
+    def message(self) -> str:
+        return f"{self.detail} (column {self.column})"
 
 
 class KeyFault(Fault):
-    """That is not an item key"""
+    """Not an item key"""
 
     exit_code = 2
+    prefixed = True
 
 
 class PluginFault(Fault):
@@ -66,31 +92,43 @@ class PluginFault(Fault):
 
 
 class BackendFault(Fault):
-    """The backend did not answer"""
+    """The system reported an error"""
+
+    prefixed = True
 
 
 class Unreachable(BackendFault):
-    """The backend cannot be reached"""
+    """Cannot connect"""
 
 
 class WrongSchema(BackendFault):
-    """The backend's tables are not what this plugin expects"""
+    """The schema does not match"""
+
+
+class RowsHidden(BackendFault):
+    """Row-level security hides rows"""
 
 
 class BackendBusy(BackendFault):
-    """The backend is locked by someone else"""
+    """The system is busy"""
 
 
 class DeadlineExceeded(BackendFault):
-    """The backend did not answer in time"""
+    """Timed out"""
 
 
-class Interrupted(Fault):
-    """Stopped before the end"""
+class ReadTooLong(DeadlineExceeded):
+    """Takes too long to be read when nobody has asked"""
+
+
+class NotPermitted(BackendFault):
+    """The system does not permit this"""
 
 
 class NoSuchItem(Fault):
-    """There is no such item"""
+    """No such item"""
+
+    prefixed = True
 
 
 class Refused(Fault):
@@ -100,64 +138,90 @@ class Refused(Fault):
 
 
 class ReadOnlyRefused(Refused):
-    """Refused: this console is read-only"""
+    """This console is read-only"""
+
+    prefixed = True
 
 
 class NotConfirmed(Refused):
-    """Refused: not confirmed"""
+    """Not confirmed"""
+
+    prefixed = True
 
 
 class PlanExpired(Refused):
-    """Refused: the plan has expired"""
+    """The plan has expired"""
 
 
 class PlanStale(Refused):
-    """Refused: the plan cannot be applied any more"""
+    """The plan can no longer be applied"""
 
 
-class AllBlocked(Refused):
-    """Refused: nothing in this plan can be changed"""
+class AllSkipped(Refused):
+    """Nothing in this plan can be changed"""
 
 
 class TooMany(Refused):
-    """Refused: the selection is larger than allowed"""
+    """Too many items are selected"""
 
 
 class NotNarrowed(Refused):
-    """Refused: nothing narrows this selection"""
+    """This would select everything"""
 
 
 class OverrideRunning(Refused):
-    """Refused: another override is running on this backend"""
+    """Another override is running"""
+
+    prefixed = True
 
 
 class TrailUnavailable(Refused):
-    """Refused: the trail cannot be written, so nothing will be changed"""
+    """The trail cannot be used"""
+
+    prefixed = True
+
+
+class TrailUnreadable(TrailUnavailable):
+    """The trail cannot be read"""
+
+    exit_code = 4
+
+
+class TrailLost(TrailUnavailable):
+    """The trail failed while the override was running"""
+
+    exit_code = 1
 
 
 class TrailBroken(Fault):
     """The trail is broken"""
 
     exit_code = 5
+    prefixed = True
 
 
 class PlanAltered(Fault):
-    """The plan is not the one that was stored"""
+    """The stored plan was altered"""
 
     exit_code = 5
+    prefixed = True
 
 
 class NoSuchPlan(Fault):
-    """There is no such plan"""
+    """No such plan"""
 
     exit_code = 2
+    prefixed = True
 
 
 class NoSuchOverride(Fault):
-    """There is no such override"""
+    """No such override"""
 
     exit_code = 2
+    prefixed = True
 
 
 class LeaseLost(Fault):
-    """Another process has taken this override over"""
+    """Another process has taken over this override"""
+
+    prefixed = True

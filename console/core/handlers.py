@@ -1,4 +1,4 @@
-"""What a handler returned or raised, as any store can keep it: it ran, and no loop ends because of what it said."""
+"""Makes what a handler returned or raised storable in every database. It never fails: the handler has run already."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import json
 from collections.abc import Callable
 
 
-def as_text(said: str) -> str:
-    """Text that every column takes: what is not Unicode, and NUL, are written as escapes."""
-    return said.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+def as_text(text: str) -> str:
+    """The text with lone surrogates and NUL written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def as_json(result: object) -> str:
-    """JSON that every column takes; what cannot be written so is shown as Python shows it."""
+    """The result as JSON; its Python representation as a JSON string when that is not possible."""
     try:
-        said = json.dumps(result, default=str, allow_nan=False, ensure_ascii=False)
-    except Exception:  # noqa: BLE001  it may be an object with a str() of its own
-        said = ""
-    if said and "\\u0000" not in said and as_text(said) == said:
-        return said
+        text = json.dumps(result, default=str, allow_nan=False, ensure_ascii=False)
+    except Exception:  # noqa: BLE001  an object's own __str__ may raise anything
+        text = ""
+    if text and "\\u0000" not in text and as_text(text) == text:
+        return text
     return json.dumps(_shown(repr, result))
 
 
 def message_of(error: Exception) -> str:
+    """The message of an error, or its class name when it has none."""
     return _shown(str, error) or type(error).__name__
 
 

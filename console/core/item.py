@@ -1,6 +1,6 @@
 """Items: one unit of work in a backend, as a frozen snapshot of what was read.
 
-What a page makes a hundred of is a NamedTuple: a frozen dataclass takes five times as long to make.
+Types that a page creates by the hundred are NamedTuples, because a frozen dataclass takes five times as long to create.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from enum import StrEnum
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from console.core.advice import Advice, Step
 from console.core.faults import KeyFault
 
 ERROR_HEAD = 4096
-"""How much of an error a list reads, groups by and matches patterns on; the detail view reads on."""
+"""How many characters of an error lists, causes and patterns use. Only the detail view reads more."""
 
 _BACKEND = re.compile(r"[a-z0-9-]+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
 
 
 class Condition(StrEnum):
-    """The console's reading of a native status."""
+    """What a native status means to an operator, the same in every system."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -33,15 +34,22 @@ class Condition(StrEnum):
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"
 
+    @property
+    def symbol(self) -> str:
+        """One narrow character, so that colour is never the only difference."""
+        return _SYMBOLS[self]
 
-NEEDS_EYES = (
+
+_SYMBOLS = dict(zip(Condition, "◌▸↻✗⊗!✓-?", strict=True))
+
+NEEDS_ATTENTION = (
     Condition.RETRYING,
     Condition.FAILED,
     Condition.TERMINAL,
     Condition.STUCK,
     Condition.UNKNOWN,
 )
-"""What a person is shown unless they ask for a condition."""
+"""What lists show unless a filter asks for conditions."""
 
 
 def is_backend_name(name: str) -> bool:
@@ -49,7 +57,7 @@ def is_backend_name(name: str) -> bool:
 
 
 class ItemKey(NamedTuple):
-    """`backend/part[/part…]`, each part percent-encoded: stable, copyable, accepted wherever a KEY is."""
+    """`backend/part[/part…]`, each part percent-encoded. Stable, easy to copy, accepted wherever a KEY is expected."""
 
     backend: str
     parts: tuple[str, ...]
@@ -63,7 +71,7 @@ class ItemKey(NamedTuple):
 
     @classmethod
     def known(cls, backend: str, text: str) -> ItemKey:
-        """A key of this backend that was written by `str`: no need to look at it twice."""
+        """Read a key of this backend that `str` wrote, without checking it."""
         id = text[len(backend) + 1 :]
         if "%" not in id:
             return cls(backend, tuple(id.split("/")))
@@ -73,7 +81,7 @@ class ItemKey(NamedTuple):
     def parse(cls, text: str) -> ItemKey:
         backend, slash, rest = text.strip().partition("/")
         if not slash or not is_backend_name(backend):
-            raise KeyFault(repr(text), fix="A key looks like backend/id; copy it from `retriage list`.")
+            raise KeyFault(repr(text), fix="A key looks like backend/id.", advice=Advice(Step.COPY_KEY))
         return cls(backend, tuple(map(unquoted, rest.split("/"))))
 
 
@@ -82,7 +90,7 @@ _ESCAPED_SURROGATE = re.compile("%u([0-9A-Fa-f]{4})")
 
 
 def _quoted(part: str) -> str:
-    """Percent-encoded: bytes that are no text as those bytes, half a surrogate pair as %uD83D."""
+    """Percent-encode a part. Bytes that are not UTF-8 stay those bytes; half a surrogate pair becomes %uD83D."""
     try:
         encoded = quote(part, safe="", errors="surrogateescape")
         if unquote(encoded, errors="surrogateescape") == part:
@@ -94,7 +102,7 @@ def _quoted(part: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """A part of a key as its backend holds it."""
+    """Decode a part of a key."""
     if "%u" not in text:
         return unquote(text, errors="surrogateescape")
     pieces = _ESCAPED_SURROGATE.split(text)
@@ -102,7 +110,7 @@ def unquoted(text: str) -> str:
 
 
 class Window(NamedTuple):
-    """When something happens: an instant, or bounds where jitter decides."""
+    """When something happens: an exact time, or two bounds where jitter is involved."""
 
     earliest: datetime
     latest: datetime
@@ -117,7 +125,7 @@ class Window(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """One execution, as far as the backend keeps it, or one override this console's trail knows of."""
+    """One execution that the backend has stored, or one override in the trail."""
 
     number: int | None
     at: datetime | None
@@ -128,12 +136,13 @@ class Attempt(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Condition, why in one sentence, when it runs next, and whether it runs again without a person."""
+    """The condition of an item, why, when it runs next, and whether it runs again without a person."""
 
     condition: Condition
     why: str
     next_retry: Window | None = None
-    will_run_again: bool = False
+    will_run_again: bool | None = False
+    """None: cannot tell; `why` says why not."""
     recoverable: bool | None = None
 
     @property
@@ -142,7 +151,7 @@ class Verdict(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A snapshot of one item at `read_at`. `error` is cut to ERROR_HEAD in lists."""
+    """One item as it was at `read_at`. In lists, `error` is cut to ERROR_HEAD."""
 
     key: ItemKey
     type: str
@@ -155,9 +164,9 @@ class Item(NamedTuple):
     updated_at: datetime | None
     read_at: datetime
     executed_at: datetime | None = None
-    """When the backend last shows an execution of it; what a canary is judged by."""
+    """The last execution that the backend shows; a canary is judged by it."""
     notes: tuple[str, ...] = ()
-    """What is odd or worth knowing about this row, in words."""
+    """Anything unusual about this row, as sentences."""
 
     @property
     def condition(self) -> Condition:
@@ -167,13 +176,13 @@ class Item(NamedTuple):
     def signature(self) -> str | None:
         if not self.error:
             return None
-        from console.core.signature import signature_of  # its patterns take a while to be made, and no row shows it
+        from console.core.signature import signature_of  # slow to import, and no list shows it
 
         return signature_of(self.error)
 
 
 class Detail(NamedTuple):
-    """One item with all its backend keeps: history, the schedule ahead, the native row, the full error."""
+    """One item with everything its backend has: history, the next attempts, the native row, the full error."""
 
     item: Item
     error: str | None

@@ -1,7 +1,7 @@
 """One list over several backends: in config order, or merged by a chosen column.
 
-Backends see no `backend:` terms, and `signature:` terms only where they draft a plan. The first are resolved here;
-the second are a filter over the keyset stream, because a signature is not something a database can compute.
+Backends never see `backend:` terms, and see `cause:` terms only when they draft a plan. `backend:` terms are resolved
+here. `cause:` terms filter the pages here, because no database can compute an error signature.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from console.core.backend import Backend, Histogram, PageRequest, Timeline
+from console.core.backend import Backend, Buckets, Histogram, PageRequest, Timeline
 from console.core.faults import BackendFault, Fault, QueryFault, UsageFault
 from console.core.item import Item
 from console.core.ports import Never, Stop
@@ -22,12 +22,12 @@ _PAGE = 500
 
 
 def broken_promise(backend: Backend, error: Exception) -> BackendFault:
-    """What to say of a plugin that raised something else than a fault; its words may quote a secret."""
-    return BackendFault(f"its plugin {backend.plugin} raised {type(error).__name__}", where=backend.name)
+    """The fault for a plugin that raised something else. Its message is left out: it may contain a secret."""
+    return BackendFault(f"plugin {backend.plugin} raised {type(error).__name__}", where=backend.name)
 
 
 class SignatureMatch:
-    """The `signature:` terms of a filter. A prefix that fits two causes is a mistake, not a choice."""
+    """The `cause:` terms of a filter. A prefix that matches two causes is a fault."""
 
     def __init__(self, terms: Sequence[Term]) -> None:
         self._terms = terms
@@ -48,20 +48,21 @@ class SignatureMatch:
                     continue
                 first = self._met.setdefault(value, signature)
                 if first != signature:
-                    raise QueryFault(
-                        f"signature {value} fits {first} and {signature}",
-                        column=term.column,
-                        fix="Write more digits",
-                    )
+                    raise ambiguous_cause(term, value, first, signature)
+
+
+def ambiguous_cause(term: Term, prefix: str, first: str, second: str) -> QueryFault:
+    """The fault for a prefix that matches two causes."""
+    return QueryFault(f"Cause {prefix} matches both {first} and {second}", column=term.column, fix="Write more digits.")
 
 
 def page_of(backend: Backend, request: PageRequest, stop: Stop | None = None) -> Page:
-    """One page of one backend with every term of the filter applied; empty when the backend is not meant."""
+    """One page of one backend with every term of the filter applied; empty when the filter excludes the backend."""
     asked = request.filter.for_backend(backend.name)
     if asked is None:
         return Page((), None, None)
-    terms = asked.terms_for(Field.SIGNATURE)
-    plain = replace(request, filter=asked.without(Field.SIGNATURE))
+    terms = asked.terms_for(Field.CAUSE)
+    plain = replace(request, filter=asked.without(Field.CAUSE))
     if not terms:
         return backend.page(plain)
     return _scanned(backend, plain, SignatureMatch(terms), stop or Never())
@@ -132,32 +133,33 @@ class Listing:
             if not isinstance(fault, BackendFault):
                 raise
             self.faults[backend.name] = fault
-        except Exception as error:  # noqa: BLE001  a stranger's plugin that breaks its promise breaks only itself
+        except Exception as error:  # noqa: BLE001  a faulty plugin must not break the list of the others
             self.faults[backend.name] = broken_promise(backend, error)
 
     def _require_sort(self, backend: Backend) -> None:
         if self.sort.field is not None and self.sort.field not in backend.sorts:
-            offered = ", ".join(sorted(backend.sorts)) or "its own order only"
-            raise UsageFault(f"{backend.name} cannot be sorted by {self.sort.field}", fix=f"It offers {offered}.")
+            offered = ", ".join(sorted(backend.sorts))
+            fix = f"It can be sorted by {offered}." if offered else "It has only its own order."
+            raise UsageFault(f"Cannot sort '{backend.name}' by {self.sort.field}", fix=fix)
 
 
-class _Falling:
-    """Orders the other way round."""
+class _Descending:
+    """A value that sorts in descending order."""
 
     __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
-    def __lt__(self, other: _Falling) -> bool:
+    def __lt__(self, other: _Descending) -> bool:
         return bool(other.value < self.value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Falling) and bool(self.value == other.value)
+        return isinstance(other, _Descending) and bool(self.value == other.value)
 
 
 def _as_stored(text: str) -> bytes:
-    """Text compares as the bytes a backend holds do."""
+    """The bytes of a text, to compare as databases do."""
     return text.encode("utf-8", "surrogateescape" if "\ud800" not in text else "surrogatepass")
 
 
@@ -172,7 +174,7 @@ _VALUES: dict[SortField, Callable[[Item], Any]] = {
 
 
 def rank(sort: Sort) -> Callable[[Item], Any]:
-    """What items of unlike backends are compared by: what has no value comes last either way."""
+    """The sort key for items of different backends. Items without a value come last in both directions."""
     assert sort.field is not None
     value_of = _VALUES[sort.field]
 
@@ -180,7 +182,7 @@ def rank(sort: Sort) -> Callable[[Item], Any]:
         value = value_of(item)
         if value is None:
             return (1, 0)
-        return (0, _Falling(value) if sort.descending else value)
+        return (0, _Descending(value) if sort.descending else value)
 
     return ranked
 
@@ -188,7 +190,7 @@ def rank(sort: Sort) -> Callable[[Item], Any]:
 def upcoming(
     backends: Sequence[Backend], filter: Filter, now: datetime, until: datetime, buckets: int
 ) -> tuple[dict[str, Histogram], dict[str, Fault]]:
-    """The retries that are coming, per backend; what cannot be asked for is in the second answer."""
+    """The next retries of each backend, and the faults of the backends that could not answer."""
     found: dict[str, Histogram] = {}
     faults: dict[str, Fault] = {}
     width = (until - now) / buckets
@@ -196,14 +198,12 @@ def upcoming(
         asked = filter.for_backend(backend.name)
         if asked is None:
             continue
-        if asked.terms_for(Field.SIGNATURE):
-            raise UsageFault(
-                "upcoming retries cannot be asked for by signature", fix="Use list with signature: instead."
-            )
+        if asked.terms_for(Field.CAUSE):
+            raise UsageFault("Upcoming retries cannot be filtered by cause", fix="Remove the cause: term.")
         try:
-            found[backend.name] = backend.histogram(Timeline.NEXT_RETRY, asked, now, now, width, buckets)
+            found[backend.name] = backend.histogram(Timeline.NEXT_RETRY, asked, now, Buckets(now, width, buckets))
         except BackendFault as fault:
             faults[backend.name] = fault
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001  as in Listing
             faults[backend.name] = broken_promise(backend, error)
     return found, faults

@@ -1,19 +1,20 @@
-"""Overrides: a confirmed plan being carried out, chunk by chunk."""
+"""Overrides: a confirmed plan while it is applied, chunk by chunk, and afterwards."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, assert_never
 
-from console.core.backend import OutcomeKind
-from console.core.columns import Columns
+from console.core.backend import Action, OutcomeKind
+from console.core.capabilities import ActionSpec
 
 
 class OverrideState(StrEnum):
-    """Where an override stands. Those that are over cannot be resumed."""
+    """The state of an override. A finished one cannot be resumed."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -26,7 +27,7 @@ class OverrideState(StrEnum):
 
 
 class Request(StrEnum):
-    """What another process may ask of a running override."""
+    """What another process can ask of a running override."""
 
     PAUSE = "pause"
     STOP = "stop"
@@ -34,7 +35,7 @@ class Request(StrEnum):
 
 
 class ItemOutcome(NamedTuple):
-    """One item's outcome as it is recorded: `not_applied` items are still to be done."""
+    """The recorded outcome of one item. `not_applied` means that it is still to be done."""
 
     ordinal: int
     key: str
@@ -42,65 +43,26 @@ class ItemOutcome(NamedTuple):
     detail: str
 
 
-class ItemOutcomes(Columns[ItemOutcome]):
-    """Many outcomes, column by column."""
-
-    __slots__ = ("details", "keys", "ordinals", "outcomes")
-
-    def __init__(
-        self, ordinals: Sequence[int], keys: Sequence[str], outcomes: Sequence[str], details: Sequence[str]
-    ) -> None:
-        self.ordinals = ordinals
-        self.keys = keys
-        self.outcomes = outcomes
-        self.details = details
-
-    @classmethod
-    def of(cls, outcomes: Sequence[ItemOutcome]) -> ItemOutcomes:
-        if isinstance(outcomes, ItemOutcomes):
-            return outcomes
-        return cls(*zip(*outcomes, strict=True)) if outcomes else cls((), (), (), ())
-
-    def _columns(self) -> tuple[Sequence[Any], ...]:
-        return self.ordinals, self.keys, self.outcomes, self.details
-
-    def _row(self, *values: Any) -> ItemOutcome:
-        return ItemOutcome(*values)
-
-
 NOT_APPLIED = "not_applied"
 
 
 class Intent(NamedTuple):
-    """A durable announcement: these ordinals of this backend go to their after-image, computed at `at`."""
+    """The durable announcement of a write: these ordinals of this backend get their after-image, computed at `at`."""
 
     seq: int
-    op_id: str
+    override_id: str
     plan_id: str
     backend: str
     ranges: tuple[tuple[int, int], ...]
-    """First and last ordinal, both included; one range unless some of them are done again."""
+    """First and last ordinal, both included. One range, unless some items are tried again."""
     at: datetime
-
-
-def ranges(ordinals: Sequence[int]) -> list[list[int]]:
-    """Ordinals as first-and-last pairs: one pair, unless some are being done again."""
-    if ordinals and ordinals[-1] - ordinals[0] == len(ordinals) - 1:
-        return [[ordinals[0], ordinals[-1]]]
-    pairs: list[list[int]] = []
-    for ordinal in ordinals:
-        if pairs and pairs[-1][1] == ordinal - 1:
-            pairs[-1][1] = ordinal
-        else:
-            pairs.append([ordinal, ordinal])
-    return pairs
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """What the book knows of an override."""
+    """What the trail knows about an override."""
 
-    op_id: str
+    override_id: str
     plan_id: str
     state: OverrideState
     started_at: datetime
@@ -110,24 +72,69 @@ class Override:
     counts: dict[str, int] = field(default_factory=dict)
     owner: str = ""
     alive: bool = False
-    """Whether its owner is still there to carry it on."""
+    """Whether the process that runs it is still alive."""
     heartbeat: datetime | None = None
     note: str = ""
     confirmed: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Progress:
-    """Counts while it runs, for whoever watches."""
-
-    op_id: str
-    total: int
-    counts: dict[OutcomeKind, int] = field(default_factory=lambda: dict.fromkeys(OutcomeKind, 0))
-    stage: str = ""
-    note: str = ""
-    judged_by: datetime | None = None
-    """Nothing is written while a canary is watched; by then it is judged, or the override stops."""
+    """The body of its confirmation record."""
 
     @property
-    def done(self) -> int:
-        return sum(self.counts.values())
+    def action(self) -> str:
+        return str(self.confirmed.get("action", ""))
+
+
+# The words for what an override did to its items, the same in every front end. The trail stores what happened to the
+# row (`OutcomeKind`). A person reads what was done: an applied requeue is "requeued", an applied undo is "restored".
+
+SKIPPED = "skipped"
+"""An item of the selection that the plan does not change."""
+Actions = Mapping[str, ActionSpec]
+"""The plugins' own actions by id, as `Session.actions` has them."""
+_NONE: Actions = MappingProxyType({})
+
+
+def outcome_id(outcome: str, action: str) -> str:
+    """The name of an outcome in JSON: requeued, restored, applied, changed, rejected, unknown or not_applied."""
+    if outcome == NOT_APPLIED:
+        return outcome
+    kind = OutcomeKind(outcome)
+    return past_tense(action) if kind is OutcomeKind.APPLIED else kind.value
+
+
+def outcome_label(outcome: str, action: str, actions: Actions = _NONE) -> str:
+    """The words for an outcome on a screen: "requeued", "changed since the plan"."""
+    if outcome == NOT_APPLIED:
+        return "not applied"
+    kind = OutcomeKind(outcome)
+    match kind:
+        case OutcomeKind.APPLIED:
+            return past_tense(action, actions)
+        case OutcomeKind.CHANGED_SINCE:
+            return "changed since the plan"
+        case OutcomeKind.REJECTED:
+            return "rejected"
+        case OutcomeKind.UNKNOWN:
+            return "outcome unknown"
+        case _:
+            assert_never(kind)
+
+
+def past_tense(action: str, actions: Actions = _NONE) -> str:
+    """What an applied action did to an item. A plugin's action is "applied", or what the plugin calls it."""
+    if action in list(Action):
+        return Action(action).done
+    return actions[action].done if action in actions else "applied"
+
+
+def outcome_counts(counts: Mapping[str, int], action: str) -> dict[str, int]:
+    """Counts by stored outcome as counts by the JSON name, without zeros, in a fixed order."""
+    return {outcome_id(kind, action): counts[kind] for kind in _ORDER if counts.get(kind)}
+
+
+def outcome_summary(counts: Mapping[str, int], action: str, actions: Actions = _NONE) -> str:
+    """Counts in one line: "89 requeued, 2 changed since the plan"; "nothing was changed" when there are none."""
+    parts = [f"{counts[kind]} {outcome_label(kind, action, actions)}" for kind in _ORDER if counts.get(kind)]
+    return ", ".join(parts) or "nothing was changed"
+
+
+_ORDER = (*(kind.value for kind in OutcomeKind), NOT_APPLIED)

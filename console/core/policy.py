@@ -1,7 +1,7 @@
-"""Retry policies, and the one function that turns what a row says into a verdict.
+"""Retry policies, and `judge`, which turns the facts of a row into a verdict.
 
-`judge(facts, policy, now)` is pure: the clock is passed in, and the same facts always get the same answer.
-Each SQL backend also states its conditions as predicates; `exercise_backend()` proves the two agree.
+`judge(facts, policy, now)` is pure: the clock is passed in, and the same facts always get the same verdict.
+SQL backends also state the conditions as predicates; `exercise_backend()` proves that both agree.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from console.core.item import Condition, Verdict, Window
 from console.core.text import ascii_lower, coming, countdown, duration, instant, span
 
 LONGEST = timedelta.max / 4
-"""Where a delay that doubles for ever stops growing; far enough from the end that jitter fits."""
+"""The longest delay, so that a growing one never overflows; jitter still fits above it."""
 
 FOREVER = 1_000
-"""From this many attempts on, a limit is no limit: nobody waits for it."""
+"""A limit of this many attempts or more counts as no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedDelays:
-    """A schedule of delays: the k-th failure waits the k-th of them, later ones the last."""
+    """A list of delays: the k-th failure waits for the k-th delay, later failures for the last."""
 
     delays: tuple[timedelta, ...]
 
@@ -41,7 +41,7 @@ class FixedDelays:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """base · multiplier^(failures-1), at most `cap`, then varied by ±`jitter` (a share of it)."""
+    """base · multiplier^(failures-1), at most `cap`, then varied by ±`jitter` (a fraction of it)."""
 
     base: timedelta
     multiplier: float = 2.0
@@ -56,7 +56,7 @@ class Exponential:
 
     def _uncapped(self, failures: int) -> timedelta:
         try:
-            # as a float, whose power overflows at once: a whole number's grows until memory ends
+            # A float overflows at once; the power of an int would grow until memory ends.
             return min(self.base * float(self.multiplier) ** (failures - 1), LONGEST)
         except OverflowError:
             return LONGEST
@@ -78,7 +78,7 @@ def _lowered(patterns: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When a system gives up and how long it waits; `max_attempts` counts executions, the first included."""
+    """When a system gives up and how long it waits between attempts. `max_attempts` includes the first execution."""
 
     max_attempts: int | None = None
     backoff: Backoff | None = None
@@ -88,10 +88,10 @@ class RetryPolicy:
     recoverable: tuple[str, ...] = ()
     unrecoverable: tuple[str, ...] = ()
     retries_failed: bool = False
-    """The system takes failed items again by itself, after the backoff; otherwise only scheduled ones."""
+    """Whether the system retries failed items itself after the backoff. Otherwise it runs only scheduled ones."""
 
     def hopeless(self, error: str | None) -> str | None:
-        """The pattern that makes this error not recoverable, if one does."""
+        """The first unrecoverable pattern found in this error."""
         if not error or not self.unrecoverable:
             return None
         lowered = ascii_lower(error)
@@ -105,7 +105,7 @@ class RetryPolicy:
 
     def __str__(self) -> str:
         limit = "no limit" if self.max_attempts is None else f"{self.max_attempts} attempts"
-        parts = [limit, str(self.backoff) if self.backoff else "no backoff of its own"]
+        parts = [limit, str(self.backoff) if self.backoff else "no backoff"]
         if not self.retryable:
             parts.append("not retryable")
         if self.max_age is not None:
@@ -115,7 +115,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyOverride:
-    """What a config says about a policy; what it leaves out stays as the system has it."""
+    """The policy options of a config. None leaves the system's own value."""
 
     max_attempts: int | None = None
     backoff: Backoff | None = None
@@ -126,12 +126,13 @@ class PolicyOverride:
     unrecoverable: tuple[str, ...] | None = None
 
     def over(self, policy: RetryPolicy) -> RetryPolicy:
+        """The policy with these options applied."""
         given = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
         return replace(policy, **given)
 
 
 class Phase(StrEnum):
-    """What a native status means to its own system, before any policy is applied."""
+    """What a native status means in its own system, before the policy is applied."""
 
     READY = "ready"
     RUNNING = "running"
@@ -142,7 +143,7 @@ class Phase(StrEnum):
 
 
 class Facts(NamedTuple):
-    """What one native row says. A row's own numbers beat the policy's."""
+    """The facts in one native row. A row's own limits take precedence over the policy's."""
 
     phase: Phase
     native_status: str
@@ -151,21 +152,25 @@ class Facts(NamedTuple):
     retryable: bool | None = None
     error: str | None = None
     due_at: datetime | None = None
-    """When the system will take it, where the row says so."""
+    """When the system will run it, if the row stores that."""
     last_attempt_at: datetime | None = None
-    """What a backoff that is not stored in the row is counted from."""
+    """The start of a backoff that the row does not store."""
     since: datetime | None = None
-    """When it entered this status, as far as the row tells."""
+    """When it entered this status, if the row stores that."""
     time_limit: timedelta | None = None
-    """How long it may stay in this status before it is stuck, where the row says so."""
+    """How long it may stay in this status before it is stuck, if the row stores that."""
     born_at: datetime | None = None
-    """What `max_age` is counted from."""
+    """The start of `max_age`."""
     marker: str | None = None
-    """An explicit mark that makes it terminal, in words."""
+    """Why it is marked as terminal, if it is."""
     ignored: str | None = None
-    """Why its own system will not take it although its status says ready, in words."""
+    """Why its system ignores it when its status is ready."""
     reclaimed: bool = False
-    """Its own system hands stuck items out again by itself while attempts are left."""
+    """Whether its system takes up stuck items again itself while attempts are left."""
+    stuck_note: str | None = None
+    """What else is known about it if it is stuck."""
+    stuck: str | None = None
+    """Why a running item is stuck whatever its age, if its system shows that."""
 
 
 def judge(facts: Facts, policy: RetryPolicy, now: datetime) -> Verdict:
@@ -184,8 +189,9 @@ def judge(facts: Facts, policy: RetryPolicy, now: datetime) -> Verdict:
         case Phase.CANCELLED:
             return Verdict(Condition.CANCELLED, "cancelled", recoverable=recoverable)
         case Phase.UNKNOWN:
-            why = f"no rule for the native status {facts.native_status!r}"
-            return Verdict(Condition.UNKNOWN, why, recoverable=recoverable)
+            return Verdict(Condition.UNKNOWN, f"unknown status {facts.native_status!r}", recoverable=recoverable)
+        case _:
+            assert_never(facts.phase)
 
 
 def limit_of(facts: Facts, policy: RetryPolicy) -> int | None:
@@ -216,13 +222,13 @@ def _ready(facts: Facts, policy: RetryPolicy, now: datetime, recoverable: bool |
     limit = limit_of(facts, policy)
     used = f"attempt {facts.attempts} failed" if limit is None else f"{facts.attempts} of {limit} attempts used"
     if limit is not None and facts.attempts >= limit and again:
-        used += ", handed back for one more"
+        used += ", requeued for one more"
     why = f"{used}, {_due_words(due, now) if due else 'due now'}"
     return Verdict(Condition.RETRYING, _unless(facts.ignored, why), due, again, recoverable)
 
 
 def _unless(ignored: str | None, why: str) -> str:
-    return f"its own system will not take it: {ignored}" if ignored else why
+    return f"its system ignores it: {ignored}" if ignored else why
 
 
 def _due_words(due: Window, now: datetime) -> str:
@@ -234,35 +240,35 @@ def _running(facts: Facts, policy: RetryPolicy, now: datetime, recoverable: bool
     limit = limit_of(facts, policy)
     attempts_left = limit is None or facts.attempts < limit
     over = _over_limit(facts, policy, now)
-    if over is None:
-        why = f"running since {instant(facts.since)}" if facts.since else "running, since when is not recorded"
-        return Verdict(Condition.RUNNING, why, None, attempts_left, recoverable)
+    if over is None and facts.stuck is None:
+        why = f"running since {instant(facts.since)}" if facts.since else "running, start time unknown"
+        return Verdict(Condition.RUNNING, why, None, attempts_left and facts.ignored is None, recoverable)
     allowed = policy.stuck_after if facts.time_limit is None else facts.time_limit
-    why = f"running for {countdown(over)}, limit {duration(allowed or timedelta(0))}"
-    if not attempts_left:
+    why = facts.stuck or f"running for {countdown(over or timedelta(0))}, limit {duration(allowed or timedelta(0))}"
+    if facts.stuck_note is not None:
+        why += f"; {facts.stuck_note}"
+    elif not attempts_left:
         why += f"; {facts.attempts} of {limit} attempts used"
-    return Verdict(Condition.STUCK, why, None, attempts_left and facts.reclaimed, recoverable)
+    again = attempts_left and facts.reclaimed and facts.ignored is None
+    return Verdict(Condition.STUCK, why, None, again, recoverable)
 
 
 def _failed(facts: Facts, policy: RetryPolicy, now: datetime, pattern: str | None, recoverable: bool | None) -> Verdict:
     if why := _terminal_because(facts, policy, now, pattern):
         return Verdict(Condition.TERMINAL, why, None, False, recoverable)
     limit = limit_of(facts, policy)
-    tried = (
-        f"failed after {facts.attempts} attempts"
-        if limit is None
-        else (f"failed after {facts.attempts} of {limit} attempts")
-    )
+    of_limit = "" if limit is None else f" of {limit}"
+    tried = f"failed after {facts.attempts}{of_limit} attempts"
     delay = policy.delay_after(facts.attempts)
     if not policy.retries_failed or delay is None:
-        return Verdict(Condition.FAILED, f"{tried}; nothing retries it by itself", None, False, recoverable)
+        return Verdict(Condition.FAILED, f"{tried}, not retried automatically", None, False, recoverable)
     base = facts.last_attempt_at
     window = Window(later(base, delay[0]), later(base, delay[1])) if base else Window.at(now)
     return Verdict(Condition.RETRYING, f"{tried}, {_due_words(window, now)}", window, True, recoverable)
 
 
 def later(base: datetime, delay: timedelta) -> datetime:
-    """An instant and a delay, at most the end of the calendar."""
+    """The moment after a delay, or the end of the calendar if that comes first."""
     try:
         return base + delay
     except OverflowError:
@@ -273,20 +279,20 @@ def _terminal_because(facts: Facts, policy: RetryPolicy, now: datetime, pattern:
     if facts.marker is not None:
         return facts.marker
     if pattern is not None:
-        return f"error is not recoverable: matched {pattern!r}"
+        return f"unrecoverable error (matches {pattern!r})"
     limit = policy.max_attempts if facts.max_attempts is None else facts.max_attempts
     if limit is not None and facts.attempts >= limit:
         return f"{facts.attempts} of {limit} attempts used"
     retryable = policy.retryable if facts.retryable is None else facts.retryable
     if not retryable and facts.attempts >= 1:
-        return "not retryable: one execution only"
+        return "not retryable, runs only once"
     if policy.max_age is not None and facts.born_at is not None and now - facts.born_at >= policy.max_age:
         return f"older than {duration(policy.max_age)}"
     return None
 
 
 def schedule_ahead(facts: Facts, policy: RetryPolicy, verdict: Verdict, now: datetime) -> Iterator[str]:
-    """What happens next if every coming attempt fails: "attempt 3 at …", "attempt 4 60m later", "then terminal"."""
+    """What happens next if every attempt fails: "attempt 3 at …", "attempt 4 60m after that fails", "then terminal"."""
     if verdict.condition not in (Condition.RETRYING, Condition.WAITING) or not verdict.will_run_again:
         return
     limit = limit_of(facts, policy)
@@ -297,7 +303,7 @@ def schedule_ahead(facts: Facts, policy: RetryPolicy, verdict: Verdict, now: dat
     while limit is None or number < limit:
         delay = policy.delay_after(number)
         if delay is None or shown == 6:
-            yield "then as its own system decides" if delay is None else "and so on"
+            yield "then its system decides" if delay is None else "and so on"
             return
         number += 1
         shown += 1

@@ -1,4 +1,4 @@
-"""Warnings about a policy that does not do what it seems to say, each with the fix."""
+"""Warnings about a retry policy that probably does not do what its author wanted, each with a fix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from console.core.text import ascii_lower, duration
 
 @dataclass(frozen=True, slots=True)
 class PolicyWarning:
-    """One thing that is probably not meant, and what to write instead."""
+    """One probable mistake, and what to write instead."""
 
     code: str
     message: str
@@ -23,6 +23,7 @@ class PolicyWarning:
 
 
 def lint(policy: RetryPolicy) -> list[PolicyWarning]:
+    """All warnings about a policy."""
     return [*_limits(policy), *_delays(policy), *_exponential(policy), *_patterns(policy), *_age(policy)]
 
 
@@ -31,20 +32,20 @@ def _limits(policy: RetryPolicy) -> Iterator[PolicyWarning]:
     if limit is None:
         yield PolicyWarning(
             "no-limit",
-            "max_attempts is not set, so nothing ever becomes terminal by count",
-            "Set max_attempts to the executions allowed in total.",
+            "max_attempts is not set, so no number of attempts makes an item terminal",
+            "Set max_attempts to the total number of executions.",
         )
     elif limit <= 0:
         yield PolicyWarning(
             "zero-attempts",
-            f"max_attempts {limit} leaves no retry, and reads as never run at all",
+            f"max_attempts {limit} allows no execution at all",
             "Use max_attempts: 1 for a single execution.",
         )
     elif limit >= FOREVER:
         yield PolicyWarning(
             "forever",
-            f"max_attempts {limit} means for ever: nothing will become terminal",
-            "Set a limit somebody would wait for.",
+            f"max_attempts {limit} is so high that nothing will ever become terminal",
+            "Set a lower limit.",
         )
     if not policy.retryable and limit is not None and limit > 1:
         yield PolicyWarning(
@@ -64,20 +65,20 @@ def _delays(policy: RetryPolicy) -> Iterator[PolicyWarning]:
         unreachable = ", ".join(duration(delay) for delay in delays[retries:])
         yield PolicyWarning(
             "unreachable-delay",
-            f"the delay {unreachable} is never reached: max_attempts {limit} allows {retries} retries",
+            f"The delay {unreachable} is never used: max_attempts {limit} allows {retries} retries",
             f"Set max_attempts: {len(delays) + 1}, or remove the delay.",
         )
     if limit is not None and 0 < len(delays) < min(limit, FOREVER) - 1:
         yield PolicyWarning(
             "short-schedule",
-            f"{len(delays)} delays for {limit - 1} retries: the last ({duration(delays[-1])}) is repeated",
-            "List one delay per retry if that is not meant.",
+            f"There are {len(delays)} delays for {limit - 1} retries, so the last ({duration(delays[-1])}) is repeated",
+            "List one delay for each retry.",
         )
     if any(delay <= timedelta(0) for delay in delays):
         yield PolicyWarning(
             "zero-delay",
-            "a delay of zero retries at once, in the middle of the same outage",
-            "Give every retry a delay.",
+            "A delay of zero retries at once, during the same outage",
+            "Set a delay for every retry.",
         )
 
 
@@ -90,7 +91,7 @@ def _exponential(policy: RetryPolicy) -> Iterator[PolicyWarning]:
     if backoff.multiplier < 1:
         yield PolicyWarning(
             "shrinking",
-            f"multiplier {backoff.multiplier:g} makes every delay shorter than the last",
+            f"multiplier {backoff.multiplier:g} makes each delay shorter than the one before",
             "Use a multiplier of 1 or more.",
         )
     if backoff.cap is not None and backoff.cap < backoff.base:
@@ -100,19 +101,19 @@ def _exponential(policy: RetryPolicy) -> Iterator[PolicyWarning]:
             "Raise cap, or lower base.",
         )
     if backoff.cap is None and backoff.multiplier > 1 and (policy.max_attempts or FOREVER) > 20:
-        yield PolicyWarning("no-cap", "the delay doubles without a cap and reaches years", "Set cap.")
+        yield PolicyWarning("no-cap", "The delay grows without a cap, up to years", "Set cap.")
 
 
 def _patterns(policy: RetryPolicy) -> Iterator[PolicyWarning]:
     hopeless = [ascii_lower(p) for p in policy.unrecoverable]
     if any(not p.strip() for p in (*policy.recoverable, *policy.unrecoverable)):
-        yield PolicyWarning("empty-pattern", "an empty pattern matches every error", "Remove it.")
+        yield PolicyWarning("empty-pattern", "An empty pattern matches every error", "Remove it.")
     for pattern in policy.recoverable:
         low = ascii_lower(pattern)
         if low and any(p and p in low for p in hopeless):
             yield PolicyWarning(
                 "contradiction",
-                f"{pattern!r} is listed as recoverable, but an unrecoverable pattern matches it and wins",
+                f"{pattern!r} is listed as recoverable, but an unrecoverable pattern matches it and is used",
                 "Remove one of the two.",
             )
 
@@ -132,6 +133,6 @@ def _age(policy: RetryPolicy) -> Iterator[PolicyWarning]:
     if longest > policy.max_age:
         yield PolicyWarning(
             "age-before-attempts",
-            f"max_age {duration(policy.max_age)} ends before the schedule does ({duration(longest)})",
+            f"max_age {duration(policy.max_age)} is shorter than all retries together ({duration(longest)})",
             "Raise max_age, or lower max_attempts.",
         )

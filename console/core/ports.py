@@ -1,30 +1,80 @@
-"""What core needs from outside: a clock, a way to be stopped, and the book in which overrides are kept."""
+"""What core needs from outside: a clock, a way to be stopped, and the trail."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
 if TYPE_CHECKING:
-    from console.core.audit import Record, Verification
+    from console.core.confirm import Confirmation, Origin, Who
     from console.core.override import Intent, ItemOutcome, Override, OverrideState, Request
-    from console.core.packing import Block, PlanRows
-    from console.core.plan import Confirmation, Plan
+    from console.core.plan import Block, Plan, PlanRow
+
+
+_MISSING_SHOWN = 5
+
+
+class Record(NamedTuple):
+    """One record of the trail."""
+
+    seq: int
+    kind: str
+    at: datetime
+    body: dict[str, Any]
+    prev: str
+    hash: str
+
+
+def latest_time(at: datetime, body: Mapping[str, Any]) -> datetime:
+    """The latest time on the trail up to a record, which says how far its own clock was behind that."""
+    try:
+        return at + timedelta(seconds=body.get("clock_behind", 0))
+    except (TypeError, OverflowError):  # an edited record
+        return at
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Whether the trail is intact. If not: the first bad record, and what is wrong with it."""
+
+    ok: bool
+    records: int
+    first_bad: int | None = None
+    what: str = ""
+    anchors: tuple[int, ...] = ()
+    """The records that were compared with an anchor, in order."""
+    anchors_missing: tuple[int, ...] = ()
+    """The records whose anchor was written to a file, according to the trail, but is not among the anchors given."""
+
+    @property
+    def anchor_summary(self) -> str:
+        """Which anchors were found, and what could be cut off unnoticed."""
+        if not self.anchors:
+            return "No anchor was found. If the end of the trail had been cut off, this check would not notice."
+        total, last = len(self.anchors) + len(self.anchors_missing), self.anchors[-1]
+        text = f"{len(self.anchors)} of {total} anchors found, the last of record {last}."
+        if self.anchors_missing:
+            shown = ", ".join(map(str, self.anchors_missing[:_MISSING_SHOWN]))
+            more = len(self.anchors_missing) - _MISSING_SHOWN
+            text += f" Missing: of record {shown}{f' and {more} more' if more > 0 else ''}."
+        after = self.records - last
+        return f"{text} {after} records follow it; they could be cut off unnoticed." if after > 0 else text
 
 
 class Clock(Protocol):
-    """Time, so that tests can hold it."""
+    """A clock, so that tests can set the time."""
 
     def now(self) -> datetime:
-        """Aware, in UTC."""
+        """The time, aware and in UTC."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
 
 
 class Stop(Protocol):
-    """Somebody may ask for an end; whoever works looks here between two steps."""
+    """A request to stop. Long work looks at it between two steps."""
 
     @property
     def requested(self) -> bool: ...
@@ -36,95 +86,102 @@ class Never:
     requested = False
 
 
-class Book(Protocol):
-    """The trail: plans, overrides and an append-only chain of records. Whatever returns is durable.
+class Trail(Protocol):
+    """The trail: plans, overrides and an append-only chain of records. A write is durable when its method returns.
 
-    Every method that writes raises `TrailUnavailable` when it cannot be sure the write will last (full,
-    read-only, gone, replaced, hung), and `TrailBroken` when the chain it would append to is not intact.
+    Every method that writes raises `TrailUnavailable` when the write may not last (disk full, read-only, file gone or
+    replaced, server hung), and `TrailBroken` when the chain it would append to is not intact.
     """
 
-    # Plans: working data, kept while an override may need it.
+    # Plans are kept while an override may need them.
 
-    def add_blocks(self, plan_id: str, blocks: Sequence[Block]) -> None:
-        """Rows of a plan that is being proposed."""
+    def add_blocks(self, nonce: str, blocks: Sequence[Block]) -> None:
+        """Store rows of a plan that is being made. Its id is not known yet."""
 
     def seal(self, plan: Plan) -> None:
-        """The plan is complete; its rows never change again."""
+        """Store the plan as complete; its rows never change again."""
+
+    def record_plan(self, plan: Plan, who: Who, origin: Origin, now: datetime) -> None:
+        """Record a sealed plan. One that is confirmed without this is recorded then."""
+
+    def planned(self, plan_id: str) -> tuple[str, datetime] | None:
+        """The hash and the expiry of a plan according to its record; None if it is not recorded."""
 
     def discard(self, plan_id: str) -> None:
-        """Forget a plan that was not sealed or has expired unapplied."""
+        """Forget a plan that was not applied, by its id or, before it is sealed, by its nonce. If it was recorded, that
+        is recorded too."""
 
     def plan(self, plan_id: str) -> Plan:
         """`NoSuchPlan` when there is none. A unique prefix of the id is enough."""
 
     def blocks(self, plan_id: str, first: int, last: int) -> Iterator[Block]:
-        """As they are stored: every block with a row that has one of these ordinals, in order."""
+        """The stored blocks that contain any of these ordinals, in order."""
 
-    def rows(self, plan_id: str, first: int, last: int) -> Iterator[PlanRows]:
+    def rows(self, plan_id: str, first: int, last: int) -> Iterator[Sequence[PlanRow]]:
         """The rows with these ordinals, both included, in order, streamed in batches."""
 
     # Overrides.
 
-    def begin(self, op_id: str, plan: Plan, confirmation: Confirmation, owner: str, now: datetime) -> None:
-        """Lease every backend of the plan to `owner` and record the confirmation, or change nothing and
-        raise `OverrideRunning`; `PlanStale` when the plan was begun before."""
+    def begin(self, override_id: str, plan: Plan, confirmation: Confirmation, owner: str, now: datetime) -> None:
+        """Lease every backend of the plan to `owner` and record the confirmation. Raises `OverrideRunning` when one is
+        leased already and `PlanStale` when the plan was applied before; then nothing is changed."""
 
-    def take_over(self, op_id: str, owner: str, now: datetime, confirmation: Confirmation) -> None:
-        """Lease the backends of a stopped or abandoned override again, on record. `OverrideRunning` while
-        its owner is alive: heard of within the last minute and, on this host, still a process."""
+    def take_over(self, override_id: str, owner: str, now: datetime, confirmation: Confirmation) -> None:
+        """Lease the backends of a stopped or abandoned override again, and record that. `OverrideRunning` while its
+        owner is alive: with a heartbeat in the last minute and, on this host, an existing process."""
 
-    def intend(self, op_id: str, owner: str, body: Mapping[str, Any], now: datetime) -> int:
-        """Record an intent if `owner` still holds the lease; returns its sequence number.
+    def intend(self, override_id: str, owner: str, body: Mapping[str, Any], now: datetime) -> int:
+        """Record an intent if `owner` still holds the lease. Returns its sequence number.
 
-        `body` holds at least `backend`, `ranges` (pairs of ordinals) and `at` (the backend's clock, as ISO text),
-        from which `intents` makes an `Intent` again. `LeaseLost` when the lease is someone else's.
+        `body` contains at least `backend`, `ranges` (pairs of ordinals) and `at` (the backend's clock as ISO text),
+        from which `intents` makes an `Intent` again. `LeaseLost` when somebody else has the lease.
         """
 
     def conclude(
         self,
-        op_id: str,
+        override_id: str,
         owner: str,
         intent: int,
         outcomes: Sequence[ItemOutcome],
         body: Mapping[str, Any],
         now: datetime,
     ) -> None:
-        """Record what became of an intent, item by item; `ItemOutcomes` where there are many.
+        """Record the outcome of an intent, item by item.
 
-        Whoever announced it may do so without the lease, and even after another has settled it: then what it has
-        changed beyond that is added. Of anybody else: `LeaseLost` when the lease is not theirs, `PlanStale` when
-        the intent is concluded already.
+        The process that announced the intent may always do this, even without the lease or after another process has
+        settled it; then the changes that the other did not see are added. For any other process: `LeaseLost` without
+        the lease, `PlanStale` when the intent is concluded already.
         """
 
-    def beat(self, op_id: str, owner: str, now: datetime) -> Request | None:
-        """Keep the lease alive; what somebody asks of this override, if they do."""
+    def beat(self, override_id: str, owner: str, now: datetime) -> Request | None:
+        """Keep the lease alive. Returns what another process asks of this override, if anything."""
 
-    def ask(self, op_id: str, request: Request) -> None:
-        """Ask a running override to pause, stop or continue, from any process."""
+    def ask(self, override_id: str, request: Request, who: Who, origin: Origin) -> None:
+        """Ask a running override to pause, stop or continue, from any process. Records who asked."""
 
     def mark(
-        self, op_id: str, state: OverrideState, note: str, now: datetime, *, owner: str | None = None
+        self, override_id: str, state: OverrideState, note: str, now: datetime, *, owner: str | None = None
     ) -> None:
-        """Record a change of state; a stopped or finished override gives its leases back and is anchored.
-        With an `owner`, `LeaseLost` when the override is not theirs any more."""
+        """Record a change of state. Stopping and finishing also release the leases and write an anchor.
+        With an `owner`, raises `LeaseLost` when that process no longer has the lease."""
 
-    def override(self, op_id: str) -> Override:
+    def override(self, override_id: str) -> Override:
         """`NoSuchOverride` when there is none. A unique prefix of the id is enough."""
 
     def overrides(self, limit: int | None = None) -> Sequence[Override]:
         """Newest first."""
 
-    def confirmed_hash(self, op_id: str) -> str:
-        """The hash of the plan that was confirmed for this override, which is named in full.
+    def confirmed_hash(self, override_id: str) -> str:
+        """The hash of the plan that was confirmed for this override (its full id).
         `TrailBroken` when there is no record of that."""
 
-    def outcomes(self, op_id: str) -> Iterator[Sequence[ItemOutcome]]:
+    def outcomes(self, override_id: str) -> Iterator[Sequence[ItemOutcome]]:
         """All outcomes of an override in the order they were recorded, streamed in batches."""
 
-    def intents(self, op_id: str) -> Sequence[Intent]:
+    def intents(self, override_id: str) -> Sequence[Intent]:
         """All intents of an override, in order."""
 
-    def open_intents(self, op_id: str) -> Sequence[Intent]:
+    def open_intents(self, override_id: str) -> Sequence[Intent]:
         """The intents of an override that have no outcome yet."""
 
     def unresolved(self) -> Sequence[Intent]:
@@ -142,13 +199,16 @@ class Book(Protocol):
         """Records newest first, from the one before `before`."""
 
     def verified(self, anchors: str | None = None) -> Verification:
-        """Whether the whole trail is what was written; with a file of anchors, also at its end."""
+        """Whether the whole trail is intact. With a file of anchors, its end is checked too."""
+
+    def exposed(self) -> str:
+        """Who besides its owner could write this trail, as a clause; empty if nobody."""
 
     def export(self, out: TextIO, form: str, *, items: bool = False) -> int:
-        """Every record as `jsonl` or `csv`, with its item outcomes if asked for; how many records."""
+        """Write every record as `jsonl` or `csv`, with its item outcomes if `items`. Returns the number of records."""
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
 
     def history_of(self, key: str) -> Sequence[tuple[datetime, str]]:
-        """What this trail did to one item: when, and in words."""
+        """What overrides did to one item: when, and a sentence."""

@@ -1,4 +1,4 @@
-"""The query language: Filter and its terms; and the words for pages of items: Sort, Cursor, Page."""
+"""The query language (`Filter` and its terms), and how pages of items are asked for (`Sort`, `Cursor`, `Page`)."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, assert_never
 
 from console.core.faults import QueryFault, UsageFault
-from console.core.item import NEEDS_EYES, Condition, Item, is_backend_name
+from console.core.item import NEEDS_ATTENTION, Condition, Item, is_backend_name
 from console.core.query_parser import Glob, RawTerm, RawValue, quoted, quoted_word, raw_terms
 from console.core.text import ascii_lower, closest, duration, instant, neutralise, parse_duration
 
 __all__ = ["NATURAL", "Cursor", "Field", "Filter", "Glob", "Op", "Page", "Sort", "SortField", "Term", "Value"]
 
 Value = str | Glob | int | bool | timedelta | datetime
-"""A condition is a Condition (a str); times are durations from now, or instants in UTC."""
+"""A condition is a `Condition`, which is a str. A time is a duration from now, or an instant in UTC."""
 
 
 class Field(StrEnum):
-    """What a term looks at. TEXT is a bare word: error, id and the plugin's reference fields."""
+    """The fields of a term. TEXT is a bare word, searched in the error, the id and the plugin's reference fields."""
 
     BACKEND = "backend"
     CONDITION = "condition"
@@ -33,7 +33,7 @@ class Field(StrEnum):
     STATUS = "status"
     KEY = "key"
     ERROR = "error"
-    SIGNATURE = "signature"
+    CAUSE = "cause"
     ATTEMPTS = "attempts"
     CREATED = "created"
     UPDATED = "updated"
@@ -43,6 +43,8 @@ class Field(StrEnum):
 
 
 class Op(StrEnum):
+    """The comparison between a field and its value."""
+
     EQUALS = ":"
     CONTAINS = "~"
     BELOW = "<"
@@ -78,7 +80,7 @@ def _any_equal(texts: Iterable[str | None], values: Sequence[Value]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One condition on an item. What is NULL makes it false, and so the negated term true."""
+    """One condition on an item. A NULL makes it false, and so the negated term true."""
 
     field: Field
     op: Op
@@ -115,12 +117,13 @@ class Term:
                 return self._holds_at(_time(self.field, item), now)
             case Field.RECOVERABLE:
                 return item.verdict.recoverable in self.values
-            case Field.SIGNATURE:
+            case Field.CAUSE:
                 return self._holds_signature(item.signature)
-            case _ if self.op is Op.CONTAINS:
-                return _any_contains(_texts(self.field, item), self.values)
+            case Field.BACKEND | Field.CONDITION | Field.TYPE | Field.STATUS | Field.KEY | Field.ERROR:
+                holds = _any_contains if self.op is Op.CONTAINS else _any_equal
+                return holds(_texts(self.field, item), self.values)
             case _:
-                return _any_equal(_texts(self.field, item), self.values)
+                assert_never(self.field)
 
     def _compares(self, actual: Any) -> bool:
         if self.op is Op.EQUALS:
@@ -146,7 +149,10 @@ class Term:
         return f"{sign}{self.field}{self.op}" + ",".join(map(_value_text, self.values))
 
 
-def _texts(field: Field, item: Item) -> tuple[str | None, ...]:
+_TextField = Literal[Field.BACKEND, Field.CONDITION, Field.TYPE, Field.STATUS, Field.KEY, Field.ERROR]
+
+
+def _texts(field: _TextField, item: Item) -> tuple[str | None, ...]:
     match field:
         case Field.BACKEND:
             return (item.key.backend,)
@@ -158,8 +164,10 @@ def _texts(field: Field, item: Item) -> tuple[str | None, ...]:
             return (item.native_status,)
         case Field.KEY:
             return (str(item.key), item.key.id)
-        case _:
+        case Field.ERROR:
             return (item.error,)
+        case _:
+            assert_never(field)
 
 
 def _time(field: Field, item: Item) -> datetime | None:
@@ -178,8 +186,10 @@ def _value_text(value: Value) -> str:
             return _shortest_instant(value)
         case str():
             return quoted(value)
-        case _:
+        case Glob() | int():
             return str(value)
+        case _:
+            assert_never(value)
 
 
 def _shortest_instant(moment: datetime) -> str:
@@ -191,7 +201,7 @@ def _shortest_instant(moment: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Terms, all of which must hold. `str` gives the canonical text, which parses to an equal filter."""
+    """Terms that must all hold. `str` gives the canonical text, which parses to an equal filter."""
 
     terms: tuple[Term, ...] = ()
 
@@ -203,7 +213,7 @@ class Filter:
         return " ".join(map(str, self.terms))
 
     def matches(self, item: Item, now: datetime, references: Sequence[str] = ()) -> bool:
-        """Whether every term holds; what is shown by default (`conditions`) is the lister's to apply."""
+        """Whether every term holds. The default conditions (`conditions`) are not applied here."""
         return all(term.matches(item, now, references) for term in self.terms)
 
     def terms_for(self, field: Field) -> tuple[Term, ...]:
@@ -216,23 +226,24 @@ class Filter:
         return Filter(tuple(dict.fromkeys(self.terms + other.terms)))
 
     def for_backend(self, name: str) -> Filter | None:
-        """What is left to ask this backend; None when it is not meant at all."""
+        """The filter without its `backend:` terms; None when they exclude this backend."""
         meant = all(term.matches_backend(name) for term in self.terms_for(Field.BACKEND))
         return self.without(Field.BACKEND) if meant else None
 
     def conditions(self) -> frozenset[Condition]:
-        """The conditions asked for; without a condition term, those that need eyes."""
+        """The conditions asked for; without a condition term, those that need attention."""
         return _conditions(self.terms)
 
     @property
     def narrows(self) -> bool:
+        """Whether it leaves anything out of what needs attention."""
         return not all(term.matches_all for term in self.terms)
 
 
 # --- raw terms → terms ------------------------------------------------------------------------------
 
 MOST_VALUES = 500
-"""In one filter: what every database bears in one statement."""
+"""In one filter. Every supported database accepts this many in one statement."""
 _MAX_ATTEMPTS = 2**31 - 1
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)?)?", re.ASCII)
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
@@ -253,8 +264,8 @@ def _bounded(terms: Iterable[RawTerm]) -> Iterator[RawTerm]:
     for term in terms:
         held += len(term.values)
         if held > MOST_VALUES:
-            fix = "Ask in several parts, or for what they have in common with * or ~"
-            raise QueryFault(f"more than {MOST_VALUES} values are asked for", column=term.column, fix=fix)
+            fix = "Split the filter, or match several values at once with * or ~."
+            raise QueryFault(f"More than {MOST_VALUES} values in one filter", column=term.column, fix=fix)
         yield term
 
 
@@ -262,10 +273,10 @@ def _term(raw: RawTerm) -> Term:
     field = _field(raw) if raw.name else Field.TEXT
     op = Op(raw.op) if raw.op else Op.CONTAINS
     if op not in _allowed_ops(field):
-        fits = " ".join(f"{field}{allowed}" for allowed in _allowed_ops(field))
-        raise QueryFault(f"{field}{op} is not possible", column=raw.column, fix=f"What fits: {fits}")
+        allowed = " ".join(f"{field}{one}" for one in _allowed_ops(field))
+        raise QueryFault(f"'{field}{op}' is not supported", column=raw.column, fix=f"Use {allowed}")
     if op in COMPARISONS and len(raw.values) > 1:
-        raise _misfit(raw.values[1], f"{field}{op} takes one value", "Leave the rest out")
+        raise _mistake(raw.values[1], f"'{field}{op}' takes one value", "Remove the others.")
     return Term(field, op, tuple(_value(field, op, value) for value in raw.values), raw.negated, raw.column)
 
 
@@ -274,25 +285,25 @@ def _field(raw: RawTerm) -> Field:
         return Field(raw.name.lower())
     except ValueError:
         close = closest(raw.name.lower(), Field)
-        hint = f"Did you mean {close}{raw.op}?" if close else f"Fields are {', '.join(Field)}"
-        fix = f"{hint}; to search for it as text, put it in quotes"
-        raise QueryFault(f"there is no field {raw.name}", column=raw.column, fix=fix) from None
+        known = f"Fields: {', '.join(Field)}. To search for this as text, put it in quotes."
+        fix = f"Did you mean '{close}'?" if close else known
+        raise QueryFault(f"Unknown field '{raw.name}'", column=raw.column, fix=fix) from None
 
 
 def _value(field: Field, op: Op, raw: RawValue) -> Value:
     if op is Op.CONTAINS:
         if not raw.text:
-            raise _misfit(raw, "nothing to look for", "Write some text to look for")
+            raise _mistake(raw, "Nothing to search for", "Write some text after ~.")
         return raw.text
     return _READERS[field](raw)
 
 
-def _misfit(raw: RawValue, detail: str, fix: str) -> QueryFault:
+def _mistake(raw: RawValue, detail: str, fix: str) -> QueryFault:
     return QueryFault(detail, column=raw.column, fix=fix)
 
 
 def _shown(raw: RawValue) -> str:
-    return neutralise(quoted(raw.text), 60)
+    return f"'{neutralise(raw.text, 60)}'"
 
 
 def _read_text(raw: RawValue) -> Value:
@@ -301,7 +312,7 @@ def _read_text(raw: RawValue) -> Value:
 
 def _read_backend(raw: RawValue) -> Value:
     if raw.glob is None and not is_backend_name(raw.text):
-        raise _misfit(raw, f"{_shown(raw)} is no backend name", "Names have a-z, 0-9 and - only; * fits any")
+        raise _mistake(raw, f"{_shown(raw)} is not a backend name", "Names use a-z, 0-9 and -; * matches any.")
     return raw.glob or raw.text
 
 
@@ -312,21 +323,21 @@ def _read_condition(raw: RawValue) -> Value:
         return Condition(ascii_lower(raw.text))
     except ValueError:
         close = closest(ascii_lower(raw.text), Condition)
-        fix = f"Did you mean {close}?" if close else f"Conditions are {', '.join(Condition)}"
-        raise _misfit(raw, f"there is no condition {_shown(raw)}", fix) from None
+        fix = f"Did you mean '{close}'?" if close else f"Conditions: {', '.join(Condition)}."
+        raise _mistake(raw, f"Unknown condition {_shown(raw)}", fix) from None
 
 
 def _read_signature(raw: RawValue) -> Value:
     if raw.glob is not None and raw.glob.everything:
         return raw.glob
     if not re.fullmatch("[0-9a-fA-F]{4,12}", raw.text):
-        raise _misfit(raw, f"{_shown(raw)} is no signature", "4 to 12 hex digits fit, as 7f3a")
+        raise _mistake(raw, f"{_shown(raw)} is not a cause", "Write 4 to 12 hex digits, such as 7f3a.")
     return raw.text.lower()
 
 
 def _read_attempts(raw: RawValue) -> Value:
     if not re.fullmatch("-?[0-9]{1,10}", raw.text) or abs(int(raw.text)) > _MAX_ATTEMPTS:
-        raise _misfit(raw, f"{_shown(raw)} is no number of attempts", "A whole number fits, as 3")
+        raise _mistake(raw, f"{_shown(raw)} is not a number of attempts", "Write a whole number, such as 3.")
     return int(raw.text)
 
 
@@ -337,14 +348,14 @@ def _read_time(raw: RawValue) -> Value:
         moment = datetime.fromisoformat(raw.text)
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        fix = "A duration fits (15m, 2h, 1d12h), or a date or time in UTC (2026-11-01, 2026-11-01T12:00Z)"
-        raise _misfit(raw, f"{_shown(raw)} is no time", fix) from None
+        fix = "Write a duration (15m, 2h, 1d12h), or a date or time in UTC (2026-11-01, 2026-11-01T12:00Z)."
+        raise _mistake(raw, f"{_shown(raw)} is not a time", fix) from None
 
 
 def _read_truth(raw: RawValue) -> Value:
     truth = _TRUTH.get(ascii_lower(raw.text))
     if truth is None:
-        raise _misfit(raw, f"{_shown(raw)} is neither yes nor no", "Write yes or no")
+        raise _mistake(raw, f"{_shown(raw)} is neither yes nor no", "Write yes or no.")
     return truth
 
 
@@ -354,7 +365,7 @@ _READERS: Mapping[Field, Callable[[RawValue], Value]] = MappingProxyType(
     | {
         Field.BACKEND: _read_backend,
         Field.CONDITION: _read_condition,
-        Field.SIGNATURE: _read_signature,
+        Field.CAUSE: _read_signature,
         Field.ATTEMPTS: _read_attempts,
         Field.RECOVERABLE: _read_truth,
     }
@@ -365,7 +376,7 @@ _READERS: Mapping[Field, Callable[[RawValue], Value]] = MappingProxyType(
 def _conditions(terms: tuple[Term, ...]) -> frozenset[Condition]:
     asked = [term for term in terms if term.field is Field.CONDITION]
     if not asked:
-        return frozenset(NEEDS_EYES)
+        return frozenset(NEEDS_ATTENTION)
     return frozenset(c for c in Condition if all(term.matches_condition(c) for term in asked))
 
 
@@ -373,6 +384,8 @@ def _conditions(terms: tuple[Term, ...]) -> frozenset[Condition]:
 
 
 class SortField(StrEnum):
+    """The columns a list can be sorted by."""
+
     UPDATED = "updated"
     CREATED = "created"
     NEXT = "next"
@@ -395,15 +408,15 @@ class Sort:
     def parse(cls, text: str) -> Sort:
         """`updated`, `-updated` (descending), `updated:asc`, `updated:desc`.
 
-        The word alone is the order one wants first: newest and most, but soonest `next`, and A to Z.
+        Without a direction the useful order comes first: newest, most attempts, soonest retry, A to Z.
         """
         name, colon, direction = text.strip().lower().removeprefix("-").partition(":")
         minus = text.strip().startswith("-")
         if not name and not colon and not minus:
             return cls()
         if name not in list(SortField) or (colon and (minus or direction not in ("asc", "desc"))):
-            fix = f"Write one of {', '.join(SortField)}, with :asc or :desc"
-            raise UsageFault(f"{neutralise(quoted(text), 60)} is no order to sort by", fix=fix)
+            fix = f"Sort by {', '.join(SortField)}; add :asc or :desc for the direction."
+            raise UsageFault(f"Cannot sort by '{neutralise(text, 60)}'", fix=fix)
         field = SortField(name)
         return cls(field, direction == "desc" if colon else minus or field not in _ASCENDING_BY_NATURE)
 
@@ -415,7 +428,7 @@ NATURAL = Sort()
 
 
 class Cursor(NamedTuple):
-    """Where a page begins or ends in one backend: the sorted value, and the key that breaks ties."""
+    """Where a page begins or ends in one backend: the sorted value, and the key as the tiebreaker."""
 
     value: object
     is_null: bool
@@ -425,7 +438,7 @@ class Cursor(NamedTuple):
 class Page(NamedTuple):
     """Items in order. `next` and `previous` are the last and first row's cursors; None at that end.
 
-    `scanned` says how many rows were read to find them, where the filter is more than the backend's.
+    `scanned` is the number of rows that were read to find them, where core filters further than the backend.
     """
 
     items: tuple[Item, ...]

@@ -1,4 +1,7 @@
-"""The query language's surface: text → raw terms with columns, values → text. Knows no fields' meaning."""
+"""The syntax of the query language: text to raw terms with their columns, and values back to text.
+
+What the fields mean is in `query`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _NEEDS_QUOTES = re.compile(r'[\s,"*\\]')
 
 
 class Glob(NamedTuple):
-    """A pattern as the literal pieces between its stars: `a*b` is ("a", "b"), `*` is ("", "")."""
+    """A pattern, split at its stars: `a*b` is ("a", "b"), `*` is ("", "")."""
 
     pieces: tuple[str, ...]
 
@@ -41,7 +44,7 @@ class Glob(NamedTuple):
 
 
 class RawValue(NamedTuple):
-    """One value as written: its text, and as pieces between the stars outside quotes."""
+    """One value as written: its text, and its pieces between the stars that are outside quotes."""
 
     text: str
     pieces: tuple[str, ...]
@@ -66,18 +69,19 @@ class RawTerm(NamedTuple):
 
 
 def quoted(text: str) -> str:
-    """The text as a value that reads back as itself, in quotes only where it needs them."""
+    """Write a text as a value, in quotes only where they are needed."""
     return f'"{text.translate(_ESCAPED)}"' if not text or _NEEDS_QUOTES.search(text) else text
 
 
 def quoted_word(text: str) -> str:
-    """As a bare word, which must not look like a field or a negation either."""
+    """Write a text as a bare word, quoted also where it looks like a field or a negation."""
     if text.startswith("-") or _FIELD.match(text):
         return f'"{text.translate(_ESCAPED)}"'
     return quoted(text)
 
 
 def raw_terms(text: str) -> Iterator[RawTerm]:
+    """Split a filter into its terms."""
     reader = _Reader(text)
     while reader.skip_blanks():
         yield reader.term()
@@ -99,7 +103,8 @@ class _Reader:
         if negated:
             self._at += 1
             if not self._next or self._next.isspace() or self._next == "-":
-                raise QueryFault("a - with nothing to negate", column=column, fix='Write -field:value or "-"')
+                fix = 'Write -field:value, or "-" in quotes.'
+                raise QueryFault("Nothing to negate after '-'", column=column, fix=fix)
         field = _FIELD.match(self._text, self._at)
         if field:
             self._at = field.end()
@@ -110,13 +115,13 @@ class _Reader:
     def _next(self) -> str:
         return self._text[self._at : self._at + 1]
 
-    def _values(self, lead: str) -> Iterator[RawValue]:
-        yield self._value(lead)
+    def _values(self, before: str) -> Iterator[RawValue]:
+        yield self._value(before)
         while self._next == ",":
             self._at += 1
             yield self._value(",")
 
-    def _value(self, lead: str) -> RawValue:
+    def _value(self, before: str) -> RawValue:
         column = self._at + 1
         text, pieces = "", [""]
         while self._next and self._next != "," and not self._next.isspace():
@@ -130,8 +135,8 @@ class _Reader:
                 pieces += more
             text += part
         if self._at + 1 == column:
-            where = f"after {lead}" if lead else "before ,"
-            raise QueryFault(f"a value is missing {where}", column=column, fix='An empty value is written ""')
+            where = f"after '{before}'" if before else "before ','"
+            raise QueryFault(f"Missing value {where}", column=column, fix='Write "" for an empty value.')
         return RawValue(text, tuple(pieces), column)
 
     def _bare_part(self) -> str:
@@ -151,7 +156,7 @@ class _Reader:
                 chars.append(char)
                 self._at += 1
             else:
-                raise QueryFault('this " is never closed', column=opened, fix='Close it, or write \\" inside')
+                raise QueryFault("Unclosed quote", column=opened, fix='Add the closing ", or write \\" inside a value.')
         self._at += 1
         return "".join(chars)
 
@@ -159,7 +164,7 @@ class _Reader:
         letter = self._text[self._at + 1 : self._at + 2]
         if letter not in _ESCAPES:
             raise QueryFault(
-                f"\\{letter} means nothing here", column=self._at + 1, fix='Known are \\" \\\\ \\n \\t \\r'
+                f"Unknown escape '\\{letter}'", column=self._at + 1, fix='Use \\" \\\\ \\n \\t or \\r.'
             )
         self._at += 2
         return _ESCAPES[letter]

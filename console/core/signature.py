@@ -1,8 +1,8 @@
-"""Error text → signature: what makes two failures "the same".
+"""The signature of an error text: two failures with the same signature have the same cause.
 
-A text is read as words between separators. A word is kept, or it is variable and becomes a placeholder;
-which of the two depends on the word alone, and for numbers and quoted names on the word before it. That
-locality is what makes the shortcut in `signature_of` exact: see `_template`.
+A text is read as words between separators. A word is kept, or it is variable and becomes a placeholder. Which of the
+two depends only on the word itself and, for numbers and quoted names, on the word before it. This is why the templates
+in `signature_of` are exact: see `_template`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _WORD = r"0-9A-Za-z_.:/@%+\-~\\$"
 _WORD_END = r"0-9A-Za-z_/@%+\-~\\$"  # a full stop or colon at the end is punctuation, not part of the word
 _QUOTES = "'\"`"
 
-# A number after one of these names the cause ("HTTP 429"), so does a plain name in quotes after one of
-# those ("column "email""): both stay. None of these words is itself variable.
+# A number after one of these words belongs to the cause ("HTTP 429"), and so does a quoted name after words such as
+# column ("column "email""). Both are kept. None of these words is itself variable.
 _CODE_NAMES = r"(?i:https?(?:/[0-9.]*[0-9])?|status|code|errno|error|exit|rc|sqlstate|signal)"
 _CODE_LEAD = rf"{_CODE_NAMES}:?[ =\[(]{{1,2}}"
 _CODE_VALUE = rf"(?:[0-9]{{1,5}}|[0-9A-Z]{{5}})(?=[.:]*(?![{_WORD}]))"
@@ -41,9 +41,9 @@ _TOKEN = re.compile(
 _ends_in_code_lead = re.compile(rf"(?<![{_WORD}]){_CODE_LEAD}\Z").search
 _ends_in_name_lead = re.compile(rf"(?<![{_WORD}]){_NAME_LEAD}\Z").search
 
-# Numbers, versions, dates, times, addresses, identifiers: one placeholder for all of them, because an
-# identifier in hex may happen to have only digits, and a whole number is a fraction elsewhere.
-# Nothing a number has taken is ever given back: slots are matched for every text there is.
+# Numbers, versions, dates, times, addresses and identifiers share one placeholder, because a hex identifier may happen
+# to have only digits, and a number may be whole here and a fraction there. The quantifiers are possessive: these
+# patterns run on every error text, and must not backtrack.
 _NUMERIC = r"[-+]?+[0-9]++(?:[.:/+\-T][0-9]++)*+Z?+"
 _UUID = r"[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"
 _HEX = r"(?:(?=[a-f]*[0-9])[0-9a-f]{8,}|(?=[A-F]*[0-9])[0-9A-F]{8,}|0x[0-9A-Fa-f]+)"
@@ -59,8 +59,8 @@ _is_vendor_code = re.compile(_VENDOR_CODE).fullmatch
 _is_email = re.compile(_EMAIL).fullmatch
 _is_path = re.compile(_PATH).fullmatch
 
-# Inside a word that is none of these: long identifiers, then any digits. A class name with one number
-# in it (OAuth2Error) is no identifier; two runs of digits are.
+# Inside any other word: long identifiers, then all digits. A class name with one number in it (OAuth2Error) is not an
+# identifier; a word with two runs of digits is.
 _VARIABLE_PART = re.compile(
     r"(?<![0-9A-Za-z])(?:(?=[0-9]*[A-Za-z]+[0-9]+[A-Za-z]+[0-9]|[0-9]+[A-Za-z]+[0-9])[0-9A-Za-z]{8,}"
     r"|(?=[0-9]+[a-f]|[a-f]+[0-9])[0-9a-f]{8,})(?![0-9A-Za-z])|[0-9]+(?:[.:-][0-9]+)*"
@@ -69,7 +69,7 @@ _LIST = re.compile(r"(#|<quoted>|<path>|<email>)(?:(?:, ?| )\1)+")
 
 
 def _shown_word(core: str) -> str:
-    """A word without its closing punctuation, as it counts for the signature."""
+    """What a word without its closing punctuation becomes in the signature."""
     if _is_inert(core) or _is_vendor_code(core):
         return core
     if _is_opaque(core):
@@ -100,7 +100,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 
 
 def _subject(text: str) -> str:
-    """The first line; of a Python traceback the line naming the exception it ended with."""
+    """The line that counts: the first one or, in a Python traceback, the one that names the exception."""
     text = text.strip()
     if "\n" not in text:
         return text
@@ -113,7 +113,7 @@ def _subject(text: str) -> str:
 
 
 def _raised(lines: list[str]) -> str:
-    """The first line after the frames; the last one when the text ends within them."""
+    """The first line after the stack frames, or the last line when the text ends before it."""
     for line in lines:
         if line and not line[0].isspace():
             return line.strip()
@@ -121,18 +121,18 @@ def _raised(lines: list[str]) -> str:
 
 
 def normalise(text: str) -> str:
-    """The template of an error: its telling line with everything variable replaced."""
+    """The line of an error that counts, with everything variable replaced."""
     return _normalised(_subject(text[:TEXT_LIMIT]))
 
 
-_normalise_plain = normalise  # the oracle for the shortcut below
+_normalise_plain = normalise  # tests compare the templates below with this
 
 
 def _digest(normalised: str) -> str:
     return sha256(normalised.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-# --- the shortcut: learned templates ----------------------------------------------------------------
+# --- learned templates, which are faster ------------------------------------------------------------
 
 _EXACT = 4096
 _PASSED_OVER = 4 * _EXACT
@@ -143,22 +143,22 @@ _SIGHTINGS = 3
 _LEARNABLE = 600
 
 _head = cast("Callable[[str], re.Match[str]]", re.compile(r"(?:[A-Za-z,.:;()\[\]_-]++ )*+").match)
-"""The plain words a text begins with, none of which is variable; perhaps none."""
+"""The plain words at the start of a text, which are never variable. May be empty."""
 
 
 class _Template(NamedTuple):
-    """Texts it holds for have this signature."""
+    """A pattern, and the signature of every text it matches."""
 
     holds: Callable[[str], object]
     signature: str
 
 
 def _template(subject: str, signature: str) -> _Template | None:
-    """The subject's own words as literals, a slot for each variable one; None when that would not be exact.
+    """A pattern with the subject's fixed words as literals and a slot for each variable one; None when not exact.
 
-    Exact means: whatever matches has the same tokens in the same places. Words are the longest runs of
-    word characters, and slots take only those, so words end where they end here. Quotes cannot pair up
-    differently, as no slot lets one in. What a word before would keep is kept out of the slot.
+    Exact means: every text that matches has the same tokens in the same places. Words are the longest runs of word
+    characters and slots match only those, so words end at the same places. Quotes cannot pair up differently, because
+    no slot matches a quote. What the word before would cause to be kept is excluded from the slot.
     """
     pattern: list[str] = []
     expected: list[str] = []
@@ -187,14 +187,14 @@ def _reading_as(match: Callable[[str], re.Match[str] | None], expected: tuple[st
 
 
 def _guard(literal: str) -> str:
-    """Keeps out of the slot behind this literal what would be kept there."""
+    """Excludes from the slot after this literal what would be kept there."""
     code = rf"(?!{_CODE_VALUE})" if _ends_in_code_lead(literal) else ""
     return code + (rf"(?!{_NAME_VALUE})" if _ends_in_name_lead(literal) else "")
 
 
 def _disturbs_quotes(token: str, quoted: bool, following: str) -> bool:
-    """A quote within quotes may close an earlier one, and whether the quote behind a word opens depends on
-    that word's last character."""
+    """Whether quotes could pair up differently: a quote inside quotes may close an earlier one, and whether a quote
+    after a word opens depends on the last character of that word."""
     return any(quote in token[1:-1] for quote in _QUOTES) if quoted else following in tuple(_QUOTES)
 
 
@@ -203,9 +203,9 @@ def _quoted_slot(quoted: str) -> str:
 
 
 def _word_slot(token: re.Match[str], expected: list[str]) -> str | None:
-    """A pattern of which every match reads as this word does; None for a word that is kept.
+    """A pattern whose matches all become the same placeholder as this word; None for a word that is kept.
 
-    Where no pattern is sure, any word is taken, and what it has to read as is added to `expected`.
+    Where no pattern is certain, the slot matches any word, and the required result is added to `expected`.
     """
     core = token[0].rstrip(".:")
     shown = core if token.lastgroup == "kept" else _shown_word(core)
@@ -221,8 +221,8 @@ def _word_slot(token: re.Match[str], expected: list[str]) -> str | None:
 
 
 def _only_digits_vary(core: str) -> bool:
-    """Whether the word reads the same with any other digits: it has a letter no opaque word has, is no
-    vendor code with however many digits, and no part of it could become an identifier."""
+    """Whether the word becomes the same with any other digits: it has a letter that no opaque word has, is not a vendor
+    code, and no part of it could become an identifier."""
     if not re.search(r"[^0-9a-fA-F.:/+\-TZx]", core):
         return False
     if re.fullmatch(rf"{_VENDOR}[0-9]+|{_CODE_NAMES}:[0-9]+", core):
@@ -232,12 +232,12 @@ def _only_digits_vary(core: str) -> bool:
 
 
 class _Signatures:
-    """Text → signature with an exact-text cache in front of learned templates, all bounded.
+    """Computes signatures with a cache of whole texts and then learned templates. Memory is bounded.
 
-    Templates are found by the plain words a text begins with, its head; where only a few begin with the same
-    word, that word is enough and is found faster.
+    Templates are found by the plain words at the start of a text (its head). Where only a few templates start with the
+    same word, that word alone is enough, which is faster.
 
-    Shared by threads: each step is one dictionary operation, and a lost update costs only time.
+    Threads share it: each step is one dictionary operation, and a lost update costs only time.
     """
 
     def __init__(self) -> None:
@@ -247,7 +247,7 @@ class _Signatures:
         self._sightings: dict[str, int] = {}
         self._passed_over = 0
         self._held: _Template = _Template(lambda _: False, "")
-        """The one that held last."""
+        """The template that matched last."""
 
     def of(self, text: str) -> str:
         signature = self._exact.get(text)
@@ -270,8 +270,8 @@ class _Signatures:
         return signature
 
     def of_all(self, texts: Iterable[str | None]) -> list[str | None]:
-        """None where there is no text. What fails together mostly fails alike, so the template that held last is
-        tried first, on the whole text: what matches one has no second line and nothing to strip."""
+        """The signatures of many texts, None where there is no text. Neighbours often fail alike, so the template that
+        matched last is tried first, on the whole text: a text that matches has one line and nothing to strip."""
         signatures: list[str | None] = []
         holds, signature = self._held
         for text in texts:
@@ -285,8 +285,8 @@ class _Signatures:
         return signatures
 
     def _pass_over(self) -> None:
-        """A full cache stays as it is for a while: where nearly all texts differ, filling it again and again
-        takes longer than a template does."""
+        """Keep a full cache for a while: where nearly all texts differ, refilling it again and again takes longer than
+        matching templates."""
         self._passed_over += 1
         if self._passed_over >= _PASSED_OVER:
             self._passed_over = 0
@@ -301,7 +301,7 @@ class _Signatures:
         return signature
 
     def _worth_learning(self, head: str, normalised: str) -> bool:
-        """Compiling a template costs as much as dozens of texts, so only for one seen repeatedly."""
+        """Whether it was seen repeatedly: compiling a template takes as long as normalising dozens of texts."""
         known = self._templates.get(head)
         if (known is None and len(self._templates) >= _HEADS) or len(known or ()) >= _TEMPLATES_PER_HEAD:
             return False

@@ -1,44 +1,28 @@
-"""Untrusted text made harmless, durations and instants as words, the words for conditions. Pure str → str."""
+"""Text for people: untrusted text made safe to print, durations and times."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 
 CELL_LIMIT = 200
 DETAIL_LIMIT = 200_000
-
-CONDITION_WORDS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "waiting": ("◌", "waiting"),
-        "running": ("▸", "running"),
-        "retrying": ("↻", "retrying"),
-        "failed": ("✗", "failed"),
-        "terminal": ("⊗", "terminal"),
-        "stuck": ("!", "stuck"),
-        "done": ("✓", "done"),
-        "cancelled": ("-", "cancelled"),
-        "unknown": ("?", "unknown"),
-    }
-)
-"""Condition → (symbol of one narrow character, label), so that colour is never the only sign."""
 
 # --- untrusted text ---------------------------------------------------------------------------------
 
 _PLAIN, _MARK, _PRESENTATION, _HOSTILE = ".", "m", "v", "x"
 
-# Letters and marks by category that nevertheless show nothing: grapheme joiner, Hangul fillers, Khmer
-# inherent vowels, Mongolian selectors, and the variation selectors no emoji needs.
+# Characters that Unicode counts as letters or marks but that show nothing: grapheme joiner, Hangul fillers, Khmer
+# inherent vowels, Mongolian selectors, and variation selectors that no emoji needs.
 _FILLERS = (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x3164, 0xFFA0)
 _INVISIBLE = frozenset((*_FILLERS, *range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0)))
 _EMOJI_SELECTORS = frozenset([0xFE0E, 0xFE0F])
 
 
 class _Kinds(dict[int, str]):
-    """Code point → what kind it is, for `str.translate`; remembers a bounded number of them."""
+    """Code point → kind, for `str.translate`. A bounded cache."""
 
     def __missing__(self, point: int) -> str:
         if len(self) >= 4096:
@@ -60,15 +44,32 @@ def _kind(point: int) -> str:
 
 _KINDS = _Kinds()
 
-# Over the text's kinds: a hostile character, an emoji selector with nothing to select for, or the
-# combining marks after the fourth.
+# Matches in the text's kinds: a hostile character, an emoji selector after no character, or combining marks after
+# the fourth.
 _ODD = re.compile(r"x|(?<!\.)v|(?<=mmmm)m+")
 
 
-def neutralise(text: str, limit: int = CELL_LIMIT, multiline: bool = False) -> str:
-    """Text from anywhere as text that is safe to print: cut first, then every control made visible.
+_BLANKS = frozenset("\u2800")
+"""Characters that Unicode counts as symbols but that show nothing: an empty Braille pattern."""
 
-    One line by default, where newline and tab become ␊ and ␉; with `multiline` newlines stay.
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing in a text that a person could see."""
+    return all(char.isspace() or char in _BLANKS or _KINDS[ord(char)] != _PLAIN for char in text)
+
+
+def keep_ends(text: str, limit: int) -> str:
+    """Cut a text in its middle. Its end often has what tells it from others: a time, a number."""
+    if len(text) <= limit:
+        return text
+    tail = limit // 3
+    return f"{text[: limit - tail - 1]}…{text[len(text) - tail :]}"
+
+
+def neutralise(text: str, limit: int = CELL_LIMIT, multiline: bool = False) -> str:
+    """Make untrusted text safe to print: cut it to `limit`, then make every control character visible.
+
+    By default the result is one line, with ␊ and ␉ for newline and tab. With `multiline`, newlines stay.
     """
     if len(text) > limit:
         text = text[: max(limit - 1, 0)] + "…"
@@ -108,18 +109,24 @@ _FIRST_LINE = re.compile(r"\S[^\r\n]*")
 
 
 def first_line(text: str) -> str:
-    """The first line that says something."""
+    """The first line that is not blank."""
     found = _FIRST_LINE.search(text)
     return found[0].rstrip() if found else ""
 
 
+_FORMULA = re.compile(r"""(^|;)(?=[\s"]*[=+\-@])|^(?=[\t\r])""")
+
+
 def csv_cell(text: str) -> str:
-    """A cell no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    """The text, with an apostrophe wherever a spreadsheet would take what follows for a formula.
+
+    Also after a semicolon: where that is the separator, quotes in a comma-separated line protect nothing.
+    """
+    return _FORMULA.sub(r"\1'", text)
 
 
 def csv_text(value: str | float | datetime | None) -> str:
-    """A value as a cell: a text harmless, a time in UTC."""
+    """A value as a CSV cell: texts made safe, times in UTC."""
     match value:
         case None:
             return ""
@@ -146,24 +153,24 @@ _UNITS = (
 _DURATION = re.compile("".join(rf"(?:([0-9]+){unit}(?![a-z]))?" for unit, _ in _UNITS))
 _ZERO = timedelta(0)
 FAR = timedelta(days=100)
-"""Beyond this a countdown says less than a date."""
+"""Beyond this a date is more useful than a countdown."""
 _A_LONG_TIME = 1000
-"""Days from which on years are counted."""
+"""From so many days on, a time is given in years."""
 
 
 def parse_duration(text: str) -> timedelta:
-    """`5m`, `1h30m`, `2w`, `250ms`: units from large to small, each at most once."""
+    """Read `5m`, `1h30m`, `2w` or `250ms`: units from large to small, each at most once."""
     found = _DURATION.fullmatch(text)
     if not text or not found:
         raise ValueError(f"{text[:40]!r} is not a duration such as 90s, 5m, 1h30m or 2d")
     try:
         return sum((int(n) * unit for n, (_, unit) in zip(found.groups(), _UNITS, strict=True) if n), _ZERO)
     except (OverflowError, ValueError):
-        raise ValueError(f"{text[:40]!r} is too long a time") from None
+        raise ValueError(f"{text[:40]!r} is too long") from None
 
 
 def duration(span: timedelta) -> str:
-    """What `parse_duration` reads back as the same time, down to the millisecond: `1h30m`, `30d`, `2w`."""
+    """Write a duration so that `parse_duration` reads the same, to the millisecond: `1h30m`, `30d`, `2w`."""
     if span < _ZERO:
         return f"-{duration(-span)}"
     weeks, rest = divmod(span, _UNITS[0][1])
@@ -178,7 +185,7 @@ def duration(span: timedelta) -> str:
 
 
 def countdown(span: timedelta) -> str:
-    """The two largest units, for a clock that ticks: `12s`, `4m 12s`, `2h 05m`, `3d 4h`; then years: `7978y`."""
+    """The two largest units, for a running clock: `12s`, `4m 12s`, `2h 05m`, `3d 4h`; for very long times `7978y`."""
     if span < _ZERO:
         return f"-{countdown(-span)}"
     minutes, seconds = divmod(span // timedelta(seconds=1), 60)
@@ -194,7 +201,7 @@ def countdown(span: timedelta) -> str:
 
 
 def ago(age: timedelta) -> str:
-    """How long since, in its largest unit: `now`, `12s ago`, `4m ago`, `3d ago`, `8y ago`; `in 4m` when ahead."""
+    """An age in its largest unit: `now`, `12s ago`, `4m ago`, `3d ago`, `8y ago`; `in 4m` for the future."""
     if abs(age).days >= _A_LONG_TIME:
         years = abs(age).days // 365
         return f"{years}y ago" if age > _ZERO else f"in {years}y"
@@ -204,14 +211,25 @@ def ago(age: timedelta) -> str:
     return "now"
 
 
+def as_of(age: timedelta, refresh: timedelta) -> str:
+    """How old a figure is, `as of 40s ago`; empty if it is as new as the refresh lets expect.
+
+    In steps of ten seconds, so that a figure on screen is not repainted every second.
+    """
+    if age <= 2 * refresh:
+        return ""
+    step = timedelta(seconds=10)
+    return f"as of {ago(age // step * step)}"
+
+
 def coming(moment: datetime, now: datetime) -> str:
-    """When something ahead will be: `in 4m 12s`, and far away by its date, `on 9999-12-31`."""
+    """When something will happen: `in 4m 12s`, or the date when that is far away, `on 9999-12-31`."""
     ahead = moment - now
     return f"in {countdown(ahead)}" if ahead < FAR else f"on {moment:%Y-%m-%d}"
 
 
 def span(low: timedelta, high: timedelta) -> str:
-    """Bounds in one unit where that reads well, as `45–75 s`; else `30s–5m`; one duration when equal."""
+    """Two bounds in one unit where possible, `45–75 s`; else `30s–5m`; one duration when they are equal."""
     if low == high:
         return duration(low)
     for unit, size in _UNITS[1:]:
@@ -223,12 +241,12 @@ def span(low: timedelta, high: timedelta) -> str:
 
 
 def instant(moment: datetime) -> str:
-    """ISO-8601 in UTC with `Z`; a time without a zone is a mistake of the caller."""
+    """A time as ISO-8601 in UTC with `Z`. It must have a time zone."""
     if moment.tzinfo is None:
         raise ValueError("a time without a zone")
     try:
         moment = moment.astimezone(UTC)
-    except OverflowError:  # the last hours of year 9999, the first of year 1: true as they stand
+    except OverflowError:  # the last hours of year 9999 and the first of year 1 cannot be converted
         return moment.isoformat()
     return moment.isoformat().removesuffix("+00:00") + "Z"
 
@@ -237,12 +255,20 @@ _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def ascii_lower(text: str) -> str:
-    """Lower case as every backend can do it: A–Z only."""
+    """Lower case for A–Z only, which every database can do too."""
     return text.lower() if text.isascii() else text.translate(_ASCII_LOWER)
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """What a mistyped word was probably meant to be. Loaded only where somebody mistyped."""
+    """The known word that is most like a mistyped one. Its module is loaded only when needed."""
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(word, list(known), n=1)), None)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Advice for a word that is not among the known ones, as a sentence."""
+    names = sorted(known)
+    if close := closest(word, names):
+        return f"Did you mean '{close}'?"
+    return f"Known: {', '.join(names)}." if names else "None are known."

@@ -1,1 +1,1 @@
-"""The sandbox world: seeded stores and simulated workers."""
+"""The demo: seeded stores of every kind of system, and their workers."""

@@ -1,7 +1,7 @@
-"""What becomes of a piece of work in the sandbox world when its own system tries it again.
+"""The handlers of the demo's workers: what happens when a system tries an item again.
 
-The payment provider has recovered, so what it throttled succeeds. The mail key is still expired and the column still
-renamed, so those come back. A handler is called by its system's engine and takes as long as real work would look.
+The payment provider has recovered, so the payments it throttled succeed. The mail key is still expired and the column
+still renamed, so those items fail again. Each handler takes a moment, as real work would.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What went wrong in the sandbox world: the errors of one bad day, and texts nobody would dream up.
+"""The errors of the demo: those of one bad day, and texts that attack a terminal or a spreadsheet.
 
 The payment provider throttles everybody, the mail provider's key has expired, and somebody renamed a column.
 """
@@ -75,4 +75,4 @@ HOSTILE: tuple[str, ...] = (
     "длинное сообщение об ошибке, 数据库连接超时, ترتيب, emoji 🔥👩‍💻",
     "the start of something long: " + "lorem ipsum dolor sit amet, " * 12_000,
 )
-"""Error texts that try to be more than text."""
+"""Error texts with control sequences, markup, formulas, invisible characters or great length."""

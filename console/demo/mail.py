@@ -1,16 +1,16 @@
-"""Mail, a folder of task files: the same expired key, and files a crash left behind."""
+"""Mail, a folder of task files: the same expired key, and files that a crash left behind."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from console.demo import incidents
-from console.demo.filling import DAY, HOUR, MINUTE, chosen, new_id, palette
-from console.demo.part import Part, Site
+from console.demo.seeding import DAY, HOUR, MINUTE, new_id, pick, sample_rows
+from console.demo.system import BuildContext, DemoSystem
 
+_QUEUE, _RESULTS = "mail/queue", "mail/results"
 RECEIPT, REMINDER = "mail.send_receipt", "mail.send_reminder"
 
 _STATES = (
@@ -19,50 +19,50 @@ _STATES = (
 _BROKEN = {"half-written.task": '{"id": "half-written", "func_pa', "empty.done": "", "notes.txt": "remember to rotate"}
 
 
-def _build(site: Site) -> dict[str, Any]:
-    base = site.folder / "mail"
-    queue, results = base / "queue", base / "results"
-    for folder in (queue, results):
-        folder.mkdir(parents=True)
-    number = max(site.items - len(_BROKEN), 0)
-    for n, (state, task, error) in enumerate(palette(site, "mail", number, lambda chance: _task(site, chance))):
-        _write(queue, results, f"mail-{new_id(n)}", state, task, error)
-        site.progress("mail", n + 1, number)
+def _build(build: BuildContext) -> dict[str, Any]:
+    base = build.folder.make_folder("mail")
+    for folder in (_QUEUE, _RESULTS):
+        build.folder.make_folder(folder)
+    number = max(build.items - len(_BROKEN), 0)
+    for n, (state, task, error) in enumerate(sample_rows(build, "mail", number, lambda chance: _task(build, chance))):
+        _write(build, f"mail-{new_id(n)}", state, task, error)
+        build.progress("mail", n + 1, number)
     for name, content in _BROKEN.items():
-        (queue / name).write_text(content)
+        build.folder.write(f"{_QUEUE}/{name}", content)
     return {
         "plugin": "file_queue", "path": str(base), "handler": "console.demo.handlers:mail",
         "policy": {"unrecoverable": ["invalid api key"]},
     }
 
 
-def _write(queue: Path, results: Path, id: str, state: str, task: dict[str, Any], error: str | None) -> None:
+def _write(build: BuildContext, id: str, state: str, task: dict[str, Any], error: str | None) -> None:
     ended = {"sent": "done", "key": "done", "timeout": "done", "abandoned": "running"}.get(state, "task")
-    (queue / f"{id}.{ended}").write_text(json.dumps({"id": id, **task}))
+    build.folder.expect(*(f"{_QUEUE}/{id}.{name}" for name in ("task", "running", "done")), f"{_RESULTS}/{id}.result")
+    build.folder.write(f"{_QUEUE}/{id}.{ended}", json.dumps({"id": id, **task}))
     if task["attempts"] and state != "abandoned":
         result = {
             "task_id": id, "status": task["status"], "result": None, "error": error,
             "finished_at": task["updated_at"], "attempts": task["attempts"], "last_attempt_at": task["last_attempt_at"],
         }
-        (results / f"{id}.result").write_text(json.dumps(result))
+        build.folder.write(f"{_RESULTS}/{id}.result", json.dumps(result))
 
 
-def _task(site: Site, chance: Random) -> tuple[str, dict[str, Any], str | None]:
-    state, some = chosen(chance, _STATES), chance.random()
+def _task(build: BuildContext, chance: Random) -> tuple[str, dict[str, Any], str | None]:
+    state, some = pick(chance, _STATES), chance.random()
     statuses = {"sent": "SUCCESS", "key": "FAILED", "timeout": "FAILED", "abandoned": "RUNNING"}
     attempts = {"sent": 1, "waiting": 0, "abandoned": 1, "retrying": 2}.get(state, 3)
     errors = {"key": incidents.api_key_expired, "timeout": incidents.timed_out, "retrying": incidents.timed_out}
     ages = {"sent": DAY * some, "key": 6 * HOUR * some, "timeout": DAY * some, "abandoned": 2 * HOUR + HOUR * some}
-    at = site.time(-ages.get(state, MINUTE * some))
+    at = build.time(-ages.get(state, MINUTE * some))
     eta = {"waiting": 45 * MINUTE * some, "retrying": 5 * MINUTE * some}.get(state)
     task = {
         "func_path": RECEIPT if state == "key" else REMINDER, "args": [chance.randrange(10_000, 99_999)], "kwargs": {},
         "status": statuses.get(state, "PENDING"),
-        "schedule": {"eta": None if eta is None else site.time(eta), "interval": None},
+        "schedule": {"eta": None if eta is None else build.time(eta), "interval": None},
         "max_retries": 3, "timeout": 600, "attempts": attempts, "created_at": at, "updated_at": at,
         "last_attempt_at": at if attempts else None,
     }
     return state, task, errors[state](chance) if state in errors else None
 
 
-PARTS = (Part("mail", 0.08, _build, most=400),)
+SYSTEMS = (DemoSystem("mail", 0.08, _build, most=400),)

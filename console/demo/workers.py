@@ -1,7 +1,7 @@
-"""`python -m console.demo.workers CONFIG SPEED`: the world's own systems at work, until the console is gone.
+"""`python -m console.demo.workers CONFIG SPEED`: runs the workers of the demo's systems until the parent exits.
 
-Every backend with an engine gets a thread that runs it with the handler its config names. The webhooks' outbox is an
-application's own table, with the application's own loop.
+Every backend with an engine gets a thread that runs it with the handler named in its config. The webhooks' outbox is
+an application's own table, with the application's own loop.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from time import sleep
 
 from console import registry
 from console.core.backend import RunsEngine
-from console.core.desk import Unavailable
 from console.core.faults import Fault
-from console.demo.companion import when_alone
+from console.core.session import Unavailable
+from console.demo.child_process import on_parent_exit
 from console.demo.webhooks import deliver
 from console.process import SystemClock
 from console.settings import load
 from plugins.postgres_analyses import PostgresAnalyses
 from plugins.postgres_analyses.engine import RetryLoop
-from plugins.postgres_analyses.requeue import CYCLE
+from plugins.postgres_analyses.prediction import CYCLE
 
-_AFTER_A_FAULT = 2.0
-_GRACE = 0.5
+_SECONDS_AFTER_FAULT = 2.0
+_SECONDS_TO_FINISH = 0.5
 Log = Callable[[str], None]
 
 
-class _Leaving:
-    """A Stop that is requested once the console is gone."""
+class _ParentGone:
+    """A Stop that is requested when the parent process is gone."""
 
     def __init__(self) -> None:
         self._event = Event()
@@ -47,23 +47,24 @@ class _Leaving:
 
     def leave(self) -> None:
         self._event.set()
-        sleep(_GRACE)
-        os._exit(0)  # whatever an engine still waits for
+        sleep(_SECONDS_TO_FINISH)
+        os._exit(0)  # even while an engine is still waiting for something
 
 
 def main(config: str, speed: str) -> None:
-    leaving = _Leaving()
-    when_alone(leaving.leave)
+    parent_gone = _ParentGone()
+    on_parent_exit(parent_gone.leave)
     threads = []
-    with (Path(config).parent / "workers.log").open("w", buffering=1) as file:
+    log = os.open(Path(config).parent / "workers.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(log, "w", buffering=1) as file:
         for backend in registry.open_all(load(Path(config))):
             if isinstance(backend, Unavailable) or not isinstance(backend, RunsEngine) or not backend.handler:
                 continue
-            log = _log_of(backend.name, file.write)
-            thread = Thread(target=_keep_running, args=(backend, int(speed), leaving, log), daemon=True)
+            arguments = (backend, int(speed), parent_gone, _log_of(backend.name, file.write))
+            thread = Thread(target=_keep_running, args=arguments, daemon=True)
             thread.start()
             threads.append(thread)
-        deliveries = Thread(target=deliver, args=(Path(config).parent, int(speed), leaving), daemon=True)
+        deliveries = Thread(target=deliver, args=(Path(config).parent, int(speed), parent_gone), daemon=True)
         deliveries.start()
         for thread in (*threads, deliveries):
             thread.join()
@@ -76,32 +77,32 @@ def _log_of(name: str, write: Callable[[str], object]) -> Log:
     return log
 
 
-def _keep_running(backend: RunsEngine, speed: int, leaving: _Leaving, log: Log) -> None:
-    """An engine that meets a fault is started again, as an operator's supervisor would."""
+def _keep_running(backend: RunsEngine, speed: int, parent_gone: _ParentGone, log: Log) -> None:
+    """Run an engine, and start it again after a fault, as a supervisor would."""
     module, _, function = (backend.handler or "").partition(":")
     handler = getattr(import_module(module), function)
-    while not leaving.requested:
+    while not parent_gone.requested:
         try:
             if isinstance(backend, PostgresAnalyses):
-                _retry_often(backend, handler, speed, leaving, log)
+                _retry_often(backend, handler, speed, parent_gone, log)
             else:
-                backend.run(handler, SystemClock(), leaving, log)
+                backend.run(handler, SystemClock(), parent_gone, log)
         except Fault as fault:
             log(str(fault))
-            leaving.wait(_AFTER_A_FAULT)
+            parent_gone.wait(_SECONDS_AFTER_FAULT)
 
 
 def _retry_often(
-    backend: PostgresAnalyses, handler: Callable[..., object], speed: int, leaving: _Leaving, log: Log
+    backend: PostgresAnalyses, handler: Callable[..., object], speed: int, parent_gone: _ParentGone, log: Log
 ) -> None:
-    """This system looks around once a minute, which is too rarely for a world that is in a hurry."""
+    """Run this system's cycle, which is once a minute in reality, as often as the demo's speed asks for."""
     handlers = dict.fromkeys(backend.pipelines, handler)
     loop = RetryLoop(
-        backend.database, backend.layout_place(), backend.policy, backend.known.time, SystemClock(), handlers, log
+        backend.database, backend.analysis_table(), backend.policy, backend.attached.time, SystemClock(), handlers, log
     )
-    while not leaving.requested:
-        loop.cycle(leaving)
-        leaving.wait(CYCLE.total_seconds() / speed)
+    while not parent_gone.requested:
+        loop.cycle(parent_gone)
+        parent_gone.wait(CYCLE.total_seconds() / speed)
 
 
 if __name__ == "__main__":

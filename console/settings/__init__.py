@@ -1,21 +1,18 @@
-"""config.yaml → frozen Settings. Every mistake names file, line and key, and all are told at once."""
+"""Reads config.yaml into frozen Settings. Every mistake names file, line and key, and all are reported at once."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from console.config_peek import find_config
 from console.core.item import is_backend_name
-from console.glance import MAX_BYTES, find_config
-from console.settings.files import command, read_config
-from console.settings.interpolate import expand_home, interpolate, literal_part
-from console.settings.mistakes import Loc, Mistake, UnusableConfig, suggestion, unknown_key
+from console.settings.config_file import command, read_config
 from console.settings.models import BackendSettings, ConsoleSettings, Duration, PolicySettings, Settings
 from console.settings.section import Section, kind_of
-from console.settings.strict_yaml import Tree, Value, parse
-from console.settings.urls import mask_text, mask_url, password_in, query_password_in
+from console.settings.strict_yaml import Loc, Mistake, Tree, UnusableConfig, Value, parse, unknown_key
+from console.settings.tree import TextValues, decode, read_tree
+from console.settings.urls import mask_text, mask_url
 
 __all__ = [
     "BackendSettings",
@@ -31,89 +28,28 @@ __all__ = [
     "mask_text",
     "mask_url",
     "read_tree",
-    "suggestion",
 ]
 
-_UNESCAPED = re.compile(r"[@/?#\s]")
-_WEB = ("http://", "https://")
-
-
 def load(path: Path) -> Settings:
-    """The configuration in that file; raises ConfigFault with everything that is wrong with it."""
-    source = read_config(path, "`retriage demo` works without one.")
+    """Read a config file; raises a ConfigFault with every mistake in it."""
+    source = read_config(path, "Check the path, or try `retriage demo`.")
     return _read(source.content, path, str(path), others_read=source.others_read)
 
 
-def read_tree(path: Path) -> Tree:
-    """A file beside the config, by the same rules: who may write it, what YAML it may hold."""
-    source = read_config(path, "A relative path begins at the config's folder.")
-    tree = parse(_decode(source.content, str(path)), str(path), _Values(None).check)
-    if tree.mistakes:
-        raise UnusableConfig(str(path), tree.mistakes)
-    return tree
-
-
 def loads(text: str | bytes, path: Path | None = None) -> Settings:
-    """The same from a text; `path` is only named in mistakes."""
+    """Read a config from text; `path` is only used in messages."""
     content = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     return _read(content, path, str(path) if path else "config", others_read=False)
 
 
 def _read(content: bytes, path: Path | None, file: str, *, others_read: bool) -> Settings:
-    text = _decode(content, file)
-    values = _Values(command("chmod", "600", path) if others_read and path else None)
+    text = decode(content, file)
+    values = TextValues(command("chmod", "600", path) if others_read and path else None)
     tree = parse(text, file, values.check)
     settings = _settings(tree, path)
     if tree.mistakes or settings is None:
         raise UnusableConfig(file, tree.mistakes)
     return settings
-
-
-def _decode(content: bytes, file: str) -> str:
-    if len(content) > MAX_BYTES:
-        what = f"larger than {MAX_BYTES // 1024} KB; is this the right file?"
-        raise UnusableConfig(file, [Mistake(0, (), what)])
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UnusableConfig(file, [Mistake(line, (), "not a text file in UTF-8")]) from None
-
-
-class _Values:
-    """What every text value goes through: `${…}`, `~`, and the rules about passwords in URLs."""
-
-    def __init__(self, make_private: str | None) -> None:
-        self._make_private = make_private
-
-    def check(self, text: str, loc: Loc) -> str:
-        value = interpolate(text, os.environ)
-        if name := query_password_in(value):
-            raise ValueError(
-                f"a password in the URL's query ({name}=) ends up in logs; "
-                "write user:${NAME}@host, or use a passfile"
-            )
-        if "://" in value and not value.startswith(_WEB):
-            self._check_password(text, value)
-        return expand_home(value) if _holds_places(loc) else value
-
-    def _check_password(self, text: str, value: str) -> None:
-        password = password_in(value)
-        if password and _UNESCAPED.search(password):
-            raise ValueError(
-                "the password in the URL must be percent-encoded: @ as %40, / as %2F, ? as %3F, # as %23"
-            )
-        if self._make_private and password_in(literal_part(text)):
-            raise ValueError(
-                f"a password that others can read; write ${{NAME}} instead, or run: {self._make_private}"
-            )
-
-
-def _holds_places(loc: Loc) -> bool:
-    """Whether a value there may be a path or URL: `console.trail`, `console.anchor`, a plugin's own keys."""
-    if loc[:1] == ("backends",):
-        return len(loc) > 2 and loc[2] != "policy"
-    return loc in (("console", "trail"), ("console", "anchor"))
 
 
 def _settings(tree: Tree, path: Path | None) -> Settings | None:
@@ -123,29 +59,29 @@ def _settings(tree: Tree, path: Path | None) -> Settings | None:
     section = _section(tree, ("console",), tree.values.get("console"))
     console, mistakes = section.check(ConsoleSettings)
     found += mistakes
-    found += _keys(section)
-    found += _shape(top, "console")
-    found += _shape(top, "backends")
+    found += _keymap_mistakes(section)
+    found += _shape_mistakes(top, "console")
+    found += _shape_mistakes(top, "backends")
     backends = list(_backends(tree, found))
     _add(tree.mistakes, found)
     return Settings(path, console, tuple(backends)) if console else None
 
 
-def _keys(console: Section) -> Iterator[Mistake]:
-    """Of a keymap; like a saved view it is no secret, the console shows it."""
+def _keymap_mistakes(console: Section) -> Iterator[Mistake]:
+    """Mistakes in the keymap. They may quote it: it is not secret."""
     keymap = console.values.get("keymap")
     if isinstance(keymap, dict) and keymap:
-        from console.core.keymap import wrong_keys
+        from console.actions.keymap import wrong_keys
 
         texts = {action: keys for action, keys in keymap.items() if isinstance(keys, str)}
         for wrong in wrong_keys(texts):
             yield console.mistake(("keymap", wrong.action), f"{wrong.what}. {wrong.fix}")
 
 
-def _shape(parent: Section, key: str) -> Iterator[Mistake]:
+def _shape_mistakes(parent: Section, key: str) -> Iterator[Mistake]:
     value = parent.values.get(key)
     if value is not None and not isinstance(value, dict):
-        yield parent.mistake((key,), f"expected a section of key: value lines, got {kind_of(value)}")
+        yield parent.mistake((key,), f"expected a section of key: value lines, found {kind_of(value)}")
 
 
 def _section(tree: Tree, at: Loc, value: Value | Mapping[str, Value]) -> Section:
@@ -153,14 +89,14 @@ def _section(tree: Tree, at: Loc, value: Value | Mapping[str, Value]) -> Section
 
 
 def _backends(tree: Tree, mistakes: list[Mistake]) -> Iterator[BackendSettings]:
-    all_of_them = _section(tree, ("backends",), tree.values.get("backends"))
-    for name, value in all_of_them.values.items():
+    section = _section(tree, ("backends",), tree.values.get("backends"))
+    for name, value in section.values.items():
         if not is_backend_name(name):
-            what = "a backend's name is made of a-z, 0-9 and -"
-            mistakes.append(all_of_them.mistake((name,), what))
+            what = "a backend's name may have only a-z, 0-9 and -"
+            mistakes.append(section.mistake((name,), what))
         if not isinstance(value, dict):
-            what = f"expected a section with at least plugin:, got {kind_of(value)}"
-            mistakes.append(all_of_them.mistake((name,), what))
+            what = f"expected a section with at least plugin:, found {kind_of(value)}"
+            mistakes.append(section.mistake((name,), what))
             continue
         if backend := _backend(tree, name, value, mistakes):
             yield backend
@@ -172,19 +108,24 @@ def _backend(
     here = _section(tree, ("backends", name), value)
     plugin = value.get("plugin")
     if not isinstance(plugin, str) or not plugin:
-        got = "is required and missing" if "plugin" not in value else f"expected text, got {kind_of(plugin)}"
-        mistakes.append(here.mistake(("plugin",), f"{got}; `retriage plugins` lists what is installed"))
+        problem = "required, but missing" if "plugin" not in value else f"expected text, found {kind_of(plugin)}"
+        mistakes.append(here.mistake(("plugin",), f"{problem}. `retriage plugins` lists the installed ones."))
         plugin = ""
-    mistakes += _shape(here, "policy")
+    mistakes += _shape_mistakes(here, "policy")
     policy = None
     if value.get("policy") is not None:
         policy, wrong = _section(tree, (*here.at, "policy"), value.get("policy")).check(PolicySettings)
         mistakes += wrong
-    options = {key: option for key, option in value.items() if key not in ("plugin", "policy")}
-    return BackendSettings(name, plugin, policy or PolicySettings.model_construct(), _section(tree, here.at, options))
+    read_only = value.get("read_only", False)
+    if not isinstance(read_only, bool):
+        mistakes.append(here.mistake(("read_only",), f"expected true or false, found {kind_of(read_only)}"))
+    options = {key: option for key, option in value.items() if key not in ("plugin", "policy", "read_only")}
+    return BackendSettings(
+        name, plugin, policy or PolicySettings.model_construct(), _section(tree, here.at, options), read_only is True
+    )
 
 
 def _add(known: list[Mistake], found: list[Mistake]) -> None:
-    """Mistakes beside those already known; of two at one place the first says it."""
+    """Add mistakes, except at places that already have one."""
     places = {mistake.loc or mistake.line for mistake in known}
     known += [mistake for mistake in found if not places & {mistake.loc, mistake.line}]

@@ -1,4 +1,4 @@
-"""The shape of the configuration, and its defaults."""
+"""The keys of the configuration and their defaults."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from console.actions.themes import checked_theme
 from console.core.faults import ConfigFault, QueryFault
 from console.core.policy import Backoff, Exponential, FixedDelays, PolicyOverride
 from console.core.query import Filter
 from console.core.text import parse_duration
-from console.core.themes import checked_theme
-from console.places import state_folder
 from console.settings.section import Section
+from console.xdg import state_folder
 
 _DATABASE = re.compile(r"(?:sqlite|postgres(?:ql)?)(?:\+\w+)?://.+", re.S)
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
@@ -83,7 +83,7 @@ def _web_address(value: str) -> str:
 
 def _not_blank(value: str) -> str:
     if not value.strip():
-        raise PydanticCustomError("blank", "must not be empty: it would match everything")
+        raise PydanticCustomError("blank", "must not be empty, since it would match everything")
     return value
 
 
@@ -94,7 +94,7 @@ def _named(value: str) -> str:
 
 
 def _query(value: str) -> str:
-    """Its mistake may quote it: what a view asks for is no secret, the console shows it."""
+    """The message may quote the filter: a saved view is not secret."""
     try:
         Filter.parse(value)
     except QueryFault as fault:
@@ -133,16 +133,17 @@ def _nothing() -> Mapping[str, str]:
     return MappingProxyType({})
 
 
-class _Part(BaseModel):
+class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
 
-class ConsoleSettings(_Part):
+class ConsoleSettings(_Model):
     """The `console:` section."""
 
     operator: str = ""
     read_only: bool = False
     refresh: Positive = timedelta(seconds=5)
+    load: Share = 0.01
     confirm_from: int = Field(default=20, ge=1)
     max_items: int = Field(default=10_000, ge=1)
     trail: Annotated[SecretStr, AfterValidator(_database)] | None = None
@@ -157,12 +158,12 @@ class ConsoleSettings(_Part):
     keymap: Texts = Field(default_factory=_nothing)
 
     def trail_url(self) -> str:
-        """The trail's place: the one configured, else a file in the XDG place for state."""
+        """The trail's URL: the configured one, or a file in the XDG state folder."""
         return self.trail.get_secret_value() if self.trail else f"sqlite:///{state_folder() / 'trail.db'}"
 
 
-class PolicySettings(_Part):
-    """A backend's `policy:` section: what it says differs from the system's own numbers."""
+class PolicySettings(_Model):
+    """A backend's `policy:` section: where the policy differs from the system's own."""
 
     max_attempts: int | None = Field(default=None, ge=0)
     delays: tuple[Duration, ...] | None = Field(default=None, min_length=1)
@@ -182,14 +183,14 @@ class PolicySettings(_Part):
             name for name in ("base", "multiplier", "cap", "jitter") if getattr(self, name) is not None
         ]
         if self.delays is not None and growing:
-            what = "delays and {name} exclude each other; keep the list of delays, or base, multiplier, cap"
+            what = "delays and {name} cannot be used together. Keep either delays, or base, multiplier and cap."
             raise PydanticCustomError("two_backoffs", what, {"name": growing[0]})
         if growing and self.base is None:
-            raise PydanticCustomError("no_base", "{name} needs base, the first delay", {"name": growing[0]})
+            raise PydanticCustomError("no_base", "{name} needs base, which is the first delay", {"name": growing[0]})
         return self
 
     def override(self) -> PolicyOverride:
-        """What was configured, for a plugin to lay over its system's own policy."""
+        """The configured values, for a plugin to apply over its system's own policy."""
         return PolicyOverride(
             max_attempts=self.max_attempts,
             backoff=self._backoff(),
@@ -214,18 +215,20 @@ Options = TypeVar("Options", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class BackendSettings:
-    """One backend: which plugin, its policy, and the keys that only the plugin understands."""
+    """One backend: its plugin, its policy, and the keys that only the plugin knows."""
 
     name: str
     plugin: str
     policy: PolicySettings
     options: Section
+    read_only: bool = False
+    """This backend cannot be changed, whatever the console may do elsewhere."""
 
     def parse(self, model: type[Options]) -> Options:
-        """The plugin's own keys as its model; a ConfigFault names file, line and key of every mistake."""
-        from console.settings.beside import with_files
+        """The plugin's own keys as its model; raises a ConfigFault with file, line and key of every mistake."""
+        from console.settings.section import include_files
 
-        return with_files(self.options, model).parse(model)
+        return include_files(self.options, model).parse(model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +238,10 @@ class Settings:
     path: Path | None
     console: ConsoleSettings
     backends: tuple[BackendSettings, ...]
+
+    @property
+    def read_only_backends(self) -> frozenset[str]:
+        return frozenset(backend.name for backend in self.backends if backend.read_only)
 
     def as_read_only(self) -> Settings:
         return replace(self, console=self.console.model_copy(update={"read_only": True}))

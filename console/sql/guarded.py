@@ -1,7 +1,7 @@
-"""The guarded write: a whole chunk compared with its before-image and set, in one statement of one transaction.
+"""The guarded write on SQLite: one statement compares a whole chunk with its before-images and sets it.
 
-Rows are found by the place the preview saw them at *and* by key, so that a table that was rewritten in
-between (VACUUM renumbers rowids) can never lead to another row; what moved is found again by its key alone.
+A row is found by the rowid that the plan saw *and* by its key. A table that was rewritten since (VACUUM renumbers
+rowids) therefore never leads to another row; a row that has moved is found again by its key alone.
 """
 
 from __future__ import annotations
@@ -9,107 +9,123 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy.engine import Dialect
 
-from console.core.backend import CHANGED, Change, Image, Outcome, OutcomeKind
-from console.core.changes import Changes, SoleKeys
+from console.core.backend import APPLIED, Change, Image, Outcome, OutcomeKind
 from console.core.item import ItemKey
-from console.sql.database import Database, RowRefused, TransactionRefused, Writer
-from console.sql.statement import inserts, is_unicode
+from console.sql.database import Database, RowRefused, TransactionRefused, Writer, inserts
+from console.sql.values import is_unicode
 
 _KEYS_PER_READ = 500
-INTEGER = "0|-?[1-9][0-9]{0,17}"
-"""As the database writes them; no more digits than its integers surely hold."""
+LOCKED = Outcome(OutcomeKind.CHANGED_SINCE, "locked by another transaction")
 _is_integer = re.compile("0|-?[1-9][0-9]{0,18}").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The table a guarded write goes to: its key column and the columns of the image, in image order."""
+    """The table that a guarded write goes to."""
 
     table: str
     key: str
-    image: tuple[str, ...]
+    """The key column."""
+    columns: tuple[str, ...]
+    """The columns of an image, in the image's order. Values behind them are the plugin's own, not the row's."""
     integer_key: bool = False
     key_parts: int = 1
-    """How many parts the keys of its items have; the first is the row's."""
+    """How many parts an item's key has. The first one is the value of the key column."""
 
     def key_of(self, key: ItemKey) -> Any:
-        """The key as its column holds it; None where no row can have such a key."""
-        return self._value(key.parts[0]) if len(key.parts) == self.key_parts else None
-
-    def keys_of(self, changes: Changes) -> list[Any]:
-        """The same for each of these."""
-        ids = changes.keys.ids() if isinstance(changes.keys, SoleKeys) and self.key_parts == 1 else None
-        if ids is None:
-            return [self.key_of(keys[0]) for keys in changes.keys]
-        return ids if not self.integer_key and "".join(ids).isascii() else list(map(self._value, ids))
-
-    def _value(self, value: str) -> Any:
+        """The value of the key column for an item; None if no row can have it."""
+        if len(key.parts) != self.key_parts:
+            return None
+        value = key.parts[0]
         if self.integer_key:
             return number if _is_integer(value) and -(2**63) <= (number := int(value)) < 2**63 else None
-        return value if value.isascii() or is_unicode(value) else None
+        return value if is_unicode(value) else None
 
     def by_value(self, keys: Sequence[ItemKey]) -> dict[Any, ItemKey]:
-        """The keys that some row may have, by what their column would hold."""
+        """The keys that a row may have, by the value of the key column."""
         return {value: key for key in keys if (value := self.key_of(key)) is not None}
+
+    def images_by_column(self, images: Sequence[Image]) -> list[tuple[Any, ...]]:
+        """The values of each column, for all of these images."""
+        return list(zip(*images, strict=True))[: len(self.columns)]
 
 
 def halved(
     changes: Sequence[Change], write: Callable[[Sequence[Change]], list[Outcome]], refused: Exception
 ) -> list[Outcome]:
-    """A row's refusal took back what was written with it: each half on its own, until that row stands alone."""
+    """Write both halves on their own, because one refused row took back what was written with it."""
     if len(changes) == 1:
-        return [Outcome(OutcomeKind.FAILED, str(refused))]
+        return [Outcome(OutcomeKind.REJECTED, str(refused))]
     middle = len(changes) // 2
     return write(changes[:middle]) + write(changes[middle:])
 
 
+def write_by_halves(
+    writer: Writer, numbers: Sequence[int], write: Callable[[Sequence[int]], dict[int, Outcome]]
+) -> dict[int, Outcome]:
+    """Write some changes of a transaction. If a row is rejected, halve them until that row is alone; the others go on.
+
+    `write` gets the numbers of the changes to write and returns the outcomes that it knows, by number.
+    """
+    if not numbers:
+        return {}
+    try:
+        with writer.savepoint():
+            return write(numbers)
+    except RowRefused as refused:
+        if len(numbers) == 1:
+            return {numbers[0]: Outcome(OutcomeKind.REJECTED, str(refused))}
+    middle = len(numbers) // 2
+    return write_by_halves(writer, numbers[:middle], write) | write_by_halves(writer, numbers[middle:], write)
+
+
 class SqliteGuard:
-    """Compare-and-set on an SQLite table whose rows are write units of their own."""
+    """Compare-and-set on an SQLite table in which each row is a write unit."""
 
     def __init__(self, database: Database, target: Target) -> None:
         self._database = database
         self._target = target
         self._sql = _Statements(target, database.dialect)
 
-    def swap(self, changes: Sequence[Change]) -> list[Outcome]:
-        """Every change or its conflict, in one transaction that holds the write lock from the start.
+    def compare_and_set(self, changes: Sequence[Change]) -> list[Outcome]:
+        """One outcome for each change, from one transaction that holds the write lock from the start.
 
-        Only where a row's refusal takes the whole transaction with it, or a row holds what cannot even be handed over,
-        are the halves written on their own.
+        Halves are written on their own only if a refused row rolls back the whole transaction, or the driver cannot
+        bind one of its values.
         """
         if not changes:
             return []
-        chunk = _Chunk(Changes.of(changes), self._target)
+        chunk = _Chunk(changes, self._target)
         if len(chunk.numbers) < len(changes):
             return self._one_by_key(chunk)
         try:
-            return self._swap(chunk)
+            return self._compare_and_set(chunk)
         except (RowRefused, TransactionRefused) as refused:
-            return halved(changes, self.swap, refused)
+            return halved(changes, self.compare_and_set, refused)
 
     def _one_by_key(self, chunk: _Chunk) -> list[Outcome]:
-        """A row that moved while it was listed may have been planned twice: what was read later goes first."""
-        chosen = set(chunk.numbers.values())
-        is_last = [n in chosen for n in range(chunk.count)]
-        later = iter(self.swap(chunk.changes.only(is_last)))
-        earlier = iter(self.swap(chunk.changes.only([not last for last in is_last])))
-        return [next(later) if last else next(earlier) for last in is_last]
+        """Write a row that was planned twice, because it moved while it was listed: the later plan goes first."""
+        last = set(chunk.numbers.values())
+        numbers = [*sorted(last), *(n for n in range(chunk.count) if n not in last)]
+        later, earlier = ([chunk.changes[n] for n in some] for some in (numbers[: len(last)], numbers[len(last) :]))
+        outcomes = dict(zip(numbers, [*self.compare_and_set(later), *self.compare_and_set(earlier)], strict=True))
+        return [outcomes[n] for n in range(chunk.count)]
 
-    def _swap(self, chunk: _Chunk) -> list[Outcome]:
-        return [CHANGED] * chunk.count if self._whole(chunk) else self._one_by_one(chunk)
+    def _compare_and_set(self, chunk: _Chunk) -> list[Outcome]:
+        return [APPLIED] * chunk.count if self._whole(chunk) else self._one_by_one(chunk)
 
     def _whole(self, chunk: _Chunk) -> bool:
-        """Set all of it or nothing: nearly always every row is as it was and where it was, and nobody has to tell
-        which were not. A refusal takes everything back, so that no page is kept aside to take back a part."""
-        sql = self._sql.update(chunk, by_place=chunk.placed, told=False)
+        """Set all rows or none. Nearly always every row is unchanged, and no savepoint or RETURNING is needed."""
+        sql = self._sql.update(chunk, by_rowid=chunk.has_rowids, returning=False)
         try:
             with self._database.writing() as writer:
                 self._prepare(writer, chunk)
-                writer.execute(sql, chunk.given(0, chunk.count))
+                writer.execute(sql, chunk.parameters(0, chunk.count))
                 if writer.execute("SELECT changes()") != [(chunk.count,)]:
                     raise _NotAll
         except (_NotAll, RowRefused, TransactionRefused):
@@ -124,46 +140,32 @@ class SqliteGuard:
             writer.executemany(sql, some)
 
     def _one_by_one(self, chunk: _Chunk) -> list[Outcome]:
-        """Set what is as it was, and tell why the others are left."""
-        outcomes: dict[int, Outcome] = {}
+        """Set the rows that are unchanged, and find out why the others are not."""
         with self._database.writing() as writer:
             self._prepare(writer, chunk)
-            self._part(writer, chunk, 0, chunk.count, outcomes)
+            outcomes = write_by_halves(writer, range(chunk.count), partial(self._set_unchanged, writer, chunk))
             if len(outcomes) < chunk.count:
                 self._explain(writer, chunk.changes, outcomes)
         return [outcomes[n] for n in range(chunk.count)]
 
-    def _part(self, writer: Writer, chunk: _Chunk, first: int, end: int, outcomes: dict[int, Outcome]) -> None:
-        """Set a part of the chunk; where a row refuses, halve until it stands alone, and go on without it."""
-        try:
-            with writer.savepoint():
-                done: list[int] = []
-                if chunk.placed:
-                    done = self._set(writer, chunk, first, end, by_place=True)
-                if len(done) < end - first:
-                    done += self._set(writer, chunk, first, end, by_place=False)
-        except RowRefused as refused:
-            if end - first == 1:
-                outcomes[first] = Outcome(OutcomeKind.FAILED, str(refused))
-                return
-            middle = (first + end) // 2
-            self._part(writer, chunk, first, middle, outcomes)
-            self._part(writer, chunk, middle, end, outcomes)
-        else:
-            outcomes.update(dict.fromkeys(done, CHANGED))
+    def _set_unchanged(self, writer: Writer, chunk: _Chunk, numbers: Sequence[int]) -> dict[int, Outcome]:
+        """Set those of these consecutive rows that are unchanged, by rowid first."""
+        done: list[int] = []
+        for by_rowid in (True, False) if chunk.has_rowids else (False,):
+            if len(done) < len(numbers):
+                sql = self._sql.update(chunk, by_rowid=by_rowid, returning=True)
+                keys = writer.execute(sql, chunk.parameters(numbers[0], numbers[-1] + 1))
+                done += [chunk.numbers[key] for (key,) in keys]
+        return dict.fromkeys(done, APPLIED)
 
-    def _set(self, writer: Writer, chunk: _Chunk, first: int, end: int, *, by_place: bool) -> list[int]:
-        sql = self._sql.update(chunk, by_place=by_place, told=True)
-        return [chunk.numbers[key] for (key,) in writer.execute(sql, chunk.given(first, end))]
-
-    def _explain(self, writer: Writer, changes: Changes, outcomes: dict[int, Outcome]) -> None:
+    def _explain(self, writer: Writer, changes: Sequence[Change], outcomes: dict[int, Outcome]) -> None:
         now = {row[0]: row[1:] for row in writer.execute(self._sql.images_now)}
-        for n, before in enumerate(changes.befores):
+        for n, change in enumerate(changes):
             if n not in outcomes:
-                outcomes[n] = conflict(before, now.get(n), self._target.image)
+                outcomes[n] = conflict(change.before, now.get(n), self._target.columns)
 
     def images(self, keys: Sequence[ItemKey]) -> dict[ItemKey, Image]:
-        """The image of each of these rows as it is now; rows that are gone are missing."""
+        """The image of each row as it is now, without the rows that are gone."""
         found: dict[ItemKey, Image] = {}
         for start in range(0, len(keys), _KEYS_PER_READ):
             by_part = self._target.by_value(keys[start : start + _KEYS_PER_READ])
@@ -173,51 +175,45 @@ class SqliteGuard:
 
 
 class _NotAll(Exception):
-    """Some row is not as it was, or not where it was."""
+    """A row has changed or moved since the plan."""
 
 
 class _Chunk:
-    """Changes as they are handed to the database: what differs from row to row in columns, what all share once."""
+    """Changes as columns of a temporary table; a text that all rows share is bound once instead."""
 
-    def __init__(self, changes: Changes, target: Target) -> None:
+    def __init__(self, changes: Sequence[Change], target: Target) -> None:
         self.changes = changes
         self.count = len(changes)
-        keys = target.keys_of(changes)
+        keys = [target.key_of(change.keys[0]) for change in changes]
         self.numbers: dict[Any, int] = dict(zip(keys, range(self.count), strict=True))
-        self.placed = any(changes.units)
-        """A table without rowids has no places."""
-        self.columns: dict[str, Sequence[Any]] = {"n": range(self.count), "place": _places(changes.units), "key": keys}
+        rowids = [int(change.unit) if change.unit.isdecimal() else None for change in changes]
+        self.has_rowids = any(rowid is not None for rowid in rowids)
+        self.columns: dict[str, Sequence[Any]] = {"n": range(self.count), "place": rowids, "key": keys}
         self.shared: dict[str, str] = {}
-        for side, images in (("b", changes.befores), ("a", changes.afters)):
-            # What follows the image's columns in an image is the plugin's own note, not the row's.
-            for n, values in enumerate(list(zip(*images, strict=True))[: len(target.image)]):
+        befores, afters = [change.before for change in changes], [change.after for change in changes]
+        for side, images in (("b", befores), ("a", afters)):
+            for n, values in enumerate(target.images_by_column(images)):
                 self._add(f"{side}{n}", values)
 
     def _add(self, name: str, values: Sequence[Any]) -> None:
-        """Text only is shared: a column of text would take a bound number for text, but not one from a column."""
+        """Share only text: compared with a text column, a bound number would become text, one from a column not."""
         if type(values[0]) is str and values.count(values[0]) == self.count:
             self.shared[name] = values[0]
         else:
             self.columns[name] = values
 
-    def given(self, first: int, end: int) -> dict[str, Any]:
+    def parameters(self, first: int, end: int) -> dict[str, Any]:
         return {**self.shared, "first": first, "end": end}
 
 
-def _places(units: Sequence[str]) -> list[int | None]:
-    if all(units) and "".join(units).isdecimal():
-        return list(map(int, units))
-    return [int(unit) if unit.isdecimal() else None for unit in units]
-
-
 def conflict(before: Image, now: Image | None, columns: tuple[str, ...]) -> Outcome:
-    """Why a row was left alone, by the first column that is no longer what the preview saw."""
+    """Why a row was not changed: the first column that differs from the plan."""
     if now is None:
-        return Outcome(OutcomeKind.CONFLICTED, "no longer there")
+        return Outcome(OutcomeKind.CHANGED_SINCE, "no longer there")
     for column, was, found in zip(columns, before, now, strict=False):
         if was != found:
-            return Outcome(OutcomeKind.CONFLICTED, f"{column} is now {_shown(found)}, was {_shown(was)}")
-    return Outcome(OutcomeKind.CONFLICTED, "left as it was by the database itself")
+            return Outcome(OutcomeKind.CHANGED_SINCE, f"{column} is now {_shown(found)}, was {_shown(was)}")
+    return Outcome(OutcomeKind.CHANGED_SINCE, "the database left it unchanged")
 
 
 def _shown(value: Any) -> str:
@@ -225,12 +221,12 @@ def _shown(value: Any) -> str:
 
 
 class _Statements:
-    """The statements of one target, with every name quoted by the dialect and every value bound."""
+    """The statements of one target. Names are quoted by the dialect, values are bound."""
 
     def __init__(self, target: Target, dialect: Dialect) -> None:
         quote = dialect.identifier_preparer.quote
         table, key = f"main.{quote(target.table)}", quote(target.key)
-        columns = [quote(column) for column in target.image]
+        columns = [quote(column) for column in target.columns]
         width = range(len(columns))
         befores, afters = [f"b{n}" for n in width], [f"a{n}" for n in width]
         names = ("n", "place", "key", *befores, *afters)
@@ -248,14 +244,14 @@ class _Statements:
         )
         self._images = f"SELECT {key}, {', '.join(columns)} FROM {table} WHERE {key} IN ({{marks}})"
 
-    def update(self, chunk: _Chunk, *, by_place: bool, told: bool) -> str:
-        """`told`: it returns the keys of the rows it has set, and a refusal does not take back what was before it."""
-        kind = frozenset(chunk.shared), by_place, told
+    def update(self, chunk: _Chunk, *, by_rowid: bool, returning: bool) -> str:
+        """With `returning` it returns the keys of the rows it has set; without, a refused row rolls everything back."""
+        kind = frozenset(chunk.shared), by_rowid, returning
         if kind not in self._updates:
             self._updates[kind] = self._update(*kind)
         return self._updates[kind]
 
-    def _update(self, shared: frozenset[str], by_place: bool, told: bool) -> str:
+    def _update(self, shared: frozenset[str], by_rowid: bool, returning: bool) -> str:
         table, key = self._table, self._key
 
         def value(name: str) -> str:
@@ -263,13 +259,13 @@ class _Statements:
 
         numbered = list(enumerate(self._columns))
         sets = ", ".join(f"{column} = {value(f'a{n}')}" for n, column in numbered)
-        # To the letter, whatever collation a column has: another row of a NOCASE key is another row.
+        # Compared exactly, whatever collation a column has: in a NOCASE key, 'A' and 'a' are two rows.
         guard = " AND ".join(f"job.{column} IS {value(f'b{n}')} COLLATE BINARY" for n, column in numbered)
-        found = "job.rowid = chunk.place" if by_place else f"job.{key} = chunk.key"
+        found = "job.rowid = chunk.place" if by_rowid else f"job.{key} = chunk.key"
         return (
-            f"UPDATE {'' if told else 'OR ROLLBACK '}{table} AS job SET {sets} FROM temp.retriage_chunk AS chunk"
+            f"UPDATE {'' if returning else 'OR ROLLBACK '}{table} AS job SET {sets} FROM temp.retriage_chunk AS chunk"
             f" WHERE chunk.n >= :first AND chunk.n < :end AND {found}"
-            f" AND job.{key} = chunk.key COLLATE BINARY AND {guard}{f' RETURNING {key}' if told else ''}"
+            f" AND job.{key} = chunk.key COLLATE BINARY AND {guard}{f' RETURNING {key}' if returning else ''}"
         )
 
     def images_of(self, count: int) -> str:

@@ -1,4 +1,7 @@
-"""How a plugin describes its tables to the SQL machinery: which expression plays which part."""
+"""The SQL form of a backend's tables: which expression is the key, the status, the due time and so on.
+
+`QueueTableBackend` makes a layout from a declared table. A plugin with several tables or pipelines makes its own.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,24 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.selectable import FromClause
 
 from console.core.item import Condition, Item
-from console.sql.database import Row
-from console.sql.statement import Binds
+from console.sql.database import Binds, FromNow, Row
 from console.sql.times import TimeStyle
 
 Expression = ColumnElement[Any]
 Predicate = ColumnElement[bool]
 Residual = Callable[[Binds], Predicate | None]
-"""What tells a condition within its segment, at a bound now; None when the whole segment has it."""
+"""The predicate of a condition within its segment, at a bound time; None if the whole segment has the condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The expressions of one segment. `tie` is unique and breaks ties in every order."""
+    """The expressions of one segment, by what they mean."""
 
     key: tuple[Expression, ...]
-    tie: tuple[Expression, ...]
+    tiebreaker: tuple[Expression, ...]
+    """Unique; orders the rows that are equal in the sort column."""
     row: tuple[Expression, ...]
+    """What is read of each row; `Layout.read` makes an item of it."""
     type: Expression
     status: Expression
     attempts: Expression
@@ -39,46 +43,49 @@ class Roles:
     next: Expression | None
     references: tuple[Expression, ...] = ()
     native_key: Callable[[tuple[str, ...]], tuple[Any, ...] | None] | None = None
-    """The parts of a key as its columns hold them (a number, a uuid); None for what can be no key here."""
+    """Converts the parts of a key to the columns' values (a number, a UUID); None if no row can have that key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Rows an index can find together (one status, one pipeline), and their conditions."""
+    """Rows that an index finds together (one status, one pipeline), and their conditions."""
 
     source: FromClause
-    lead: Predicate | None
+    base_filter: Predicate | None
+    """Which rows of the source belong to the segment; None for all."""
     roles: Roles
     conditions: Mapping[Condition, Residual]
     scattered: bool = False
-    """The lead is several index ranges rather than one; few rows are expected in it."""
+    """The base filter is several index ranges rather than one; few rows are expected in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A whole backend: its segments, its own order, and how a row becomes an item."""
+    """A whole backend: its segments, its default order, and how a row becomes an item."""
 
     segments: tuple[Segment, ...]
     read: Callable[[Row, datetime], Item]
-    """`rows.py`: the columns of `Roles.row` → a judged item."""
+    """Makes an item from the columns of `Roles.row`."""
     time: TimeStyle
     natural: Callable[[Roles], Expression | None]
-    """What pages are ordered by when nobody chose a column, latest first; None for the tie alone."""
+    """What pages are ordered by, latest first, if no sort is chosen; None for the tiebreaker alone."""
     nullable: frozenset[str] = field(default_factory=frozenset)
     """The sort fields (and `natural`) that may be NULL."""
     served: frozenset[str] = frozenset()
-    """The sort fields whose order an index gives, besides `natural`; the others are sorted."""
-    leads_are_indexed: bool = True
+    """The sort fields that an index serves, besides `natural`; the others are sorted."""
+    moving: Mapping[str, FromNow] = field(default_factory=dict)
+    """The parameters within its expressions that depend on the time of execution."""
+    segments_are_indexed: bool = True
     """Each segment is its own index range; otherwise one pass over the table reads them all."""
 
 
 def everything(_binds: Binds) -> None:
-    """The residual of a segment that has only one condition."""
+    """The residual of a segment in which all rows have one condition."""
     return
 
 
 def outside(column: Expression, known: Iterable[str]) -> Predicate:
-    """Values that are none of the known ones, as ranges: an index finds at once that there are none."""
+    """Values other than the known ones, written as ranges so that an index can serve it."""
     ordered = sorted(known)
     edges = pairwise(ordered)
     return sa.or_(

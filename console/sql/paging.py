@@ -1,7 +1,7 @@
-"""Keyset pages: one statement per page, each segment and each half (values, then NULLs) served on its own.
+"""Keyset pages: the statement of one page over several segments.
 
-A page is ordered by (is-null, value, tie). The rows with a value and those without are read by separate
-arms of one UNION ALL, each with its own ORDER BY and LIMIT, so that an index on the column serves both.
+A page is ordered by (is-null, value, tiebreaker). The rows with a value and the rows without are separate arms of
+one UNION ALL, each with its own ORDER BY and LIMIT, so that an index on the column serves both.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ import sqlalchemy as sa
 from sqlalchemy.sql.selectable import Select
 
 from console.core.query import Cursor, Sort, SortField
+from console.sql.database import Binds
 from console.sql.layout import Expression, Layout, Predicate, Roles, Segment
-from console.sql.statement import Binds, as_bytes, is_unicode
+from console.sql.values import as_bytes, is_unicode
 
 Arm = tuple[Segment, list[Predicate]]
 
 
 class Shape(NamedTuple):
-    """What a page statement depends on besides its values."""
+    """What a page statement depends on, apart from its parameters."""
 
     sort: Sort
     backward: bool
     cursor: str
-    """`start`, `value` (after a row that has a value) or `null` (after one that has none); of what comes after a
-    value also `tied` (what shares it) and `past` (what lies beyond) on their own."""
+    """`start`, `value` (after a row with a value) or `null` (after a row without). The rows after a value can be
+    read in two statements: `tied` (the same value) and `past` (beyond it)."""
     limit: int | None
-    """Written out, because a server that is not told how few rows are wanted plans each page anew; None where it is
-    given: a walk is one plan for many pages, and one made for any number of rows reads on instead of sorting."""
+    """A number is written into the statement, so that the server plans for few rows. None makes it a parameter: a
+    walk uses one plan for many pages, and a plan for any number of rows reads in order instead of sorting."""
     as_bytes: frozenset[str] = frozenset()
-    """The cursor's parameters whose text is not Unicode, so that no driver takes it as text."""
+    """The cursor's parameters whose text is not Unicode; they are bound as bytes."""
 
 
 def shape_of(sort: Sort, backward: bool, after: Cursor | None, limit: int | None) -> Shape:
@@ -56,16 +57,16 @@ def given_for(after: Cursor | None) -> dict[str, Any]:
 
 
 BYTEWISE = {"sqlite": "BINARY", "postgresql": "C"}
-"""The collation by which text is ordered as its bytes are: the one order that backends of all kinds share."""
+"""The collation that orders text by its bytes: the one order that all backends have."""
 
 
 def sort_value(layout: Layout, roles: Roles, sort: Sort, bytewise: str) -> Expression | None:
-    """What a page is ordered by, as an item shows it: text as text, what is no time as if there were none."""
+    """The expression a page is sorted by, as items show it: text as text, and NULL for what is not a time."""
     match sort.field:
         case None:
             return layout.natural(roles)
         case SortField.ID:
-            # Where segments are index ranges, walking the whole key index for each of them is no shortcut.
+            # If segments are index ranges, reading the whole key index for each of them would be slower.
             return roles.key[0] if "id" in layout.served else sa.collate(sa.cast(roles.key[0], sa.Text), bytewise)
         case SortField.ATTEMPTS:
             return roles.attempts
@@ -77,12 +78,12 @@ def sort_value(layout: Layout, roles: Roles, sort: Sort, bytewise: str) -> Expre
 
 
 class Tail(NamedTuple):
-    """Where a row of a page has what its cursor is made of. What the row has anyhow is not read twice."""
+    """The positions of the cursor's values in a row. Columns that the row has anyway are not read twice."""
 
     value: int | None
     ties: tuple[int, ...]
     added: frozenset[str]
-    """The columns of a page that are read besides the row's own, for this alone."""
+    """The columns that are read only for the cursor."""
 
     def cursor(self, row: Sequence[Any]) -> Cursor:
         value = None if self.value is None else row[self.value]
@@ -93,7 +94,7 @@ NO_TAIL = Tail(None, (), frozenset())
 
 
 def tail_of(layout: Layout, segments: Sequence[Segment], sort: Sort, bytewise: str) -> Tail:
-    """The cursor's places in rows of these segments; what is not there comes behind them."""
+    """The positions of the cursor's values in rows of these segments; missing columns are added at the end."""
     rows = [segment.roles.row for segment in segments]
     added: list[str] = []
 
@@ -107,19 +108,19 @@ def tail_of(layout: Layout, segments: Sequence[Segment], sort: Sort, bytewise: s
     values = [sort_value(layout, segment.roles, sort, bytewise) for segment in segments]
     there = [value for value in values if value is not None]
     value = place("value", there) if there else None
-    ties = zip(*(segment.roles.tie for segment in segments), strict=True)
+    ties = zip(*(segment.roles.tiebreaker for segment in segments), strict=True)
     return Tail(value, tuple([place(f"tie{n}", same) for n, same in enumerate(ties)]), frozenset(added))
 
 
 def is_one_range(layout: Layout, sort: Sort, segments: Sequence[Segment]) -> bool:
-    """Whether a page is one range of one index, so that what is tied and what lies past need no merging."""
+    """Whether a page is one range of one index, so that tied rows and later rows need no merging."""
     if sort.field is not None or len(segments) > 1 or segments[0].scattered:
         return False
     return layout.natural(segments[0].roles) is not None and "natural" not in layout.nullable
 
 
 class PageBuilder:
-    """Builds the statement of one page over the segments that matter, with their predicates already made."""
+    """Builds the statement of one page from segments and their predicates."""
 
     def __init__(self, layout: Layout, shape: Shape, binds: Binds, bytewise: str) -> None:
         self._layout = layout
@@ -134,30 +135,30 @@ class PageBuilder:
 
     def statement(self, arms: list[Arm]) -> Any:
         if not self._is_sorted_first(arms):
-            return self._united(arms)
+            return self._union(arms)
         thin = [(replace(segment, roles=replace(segment.roles, row=())), where) for segment, where in arms]
-        return self._with_rows(arms[0][0], self._united(thin).subquery())
+        return self._with_rows(arms[0][0], self._union(thin).subquery())
 
     def _is_sorted_first(self, arms: list[Arm]) -> bool:
-        """Where no index serves the order, rows are fetched after sorting: a sorter full of them is slower."""
+        """Without an index for the order, keys are sorted before rows are read: sorting whole rows is slower."""
         first = arms[0][0]
         alike = all(
             segment.source is first.source
             and segment.roles.row is first.roles.row
-            and segment.roles.tie is first.roles.tie
+            and segment.roles.tiebreaker is first.roles.tiebreaker
             for segment, _ in arms
         )
         return alike and not self._served and isinstance(first.source, sa.TableClause)
 
     def _with_rows(self, segment: Segment, found: Any) -> Any:
-        """By an outer join although every row is there: before an inner one SQLite writes down each row it sorts."""
-        ties = segment.roles.tie
+        """An outer join although every row exists: with an inner join SQLite would materialise each row it sorts."""
+        ties = segment.roles.tiebreaker
         same = sa.and_(*(tie == found.c[f"tie{n}"] for n, tie in enumerate(ties)))
         columns = [column.label(f"c{n}") for n, column in enumerate(segment.roles.row)]
         kept = sa.select(*columns, *found.c).select_from(found.outerjoin(segment.source, same))
         return kept.order_by(*self._order(found))
 
-    def _united(self, arms: list[Arm]) -> Any:
+    def _union(self, arms: list[Arm]) -> Any:
         selects = [select for segment, where in arms for select in self._halves(segment, where)]
         if len(selects) == 1:
             return selects[0]
@@ -191,23 +192,23 @@ class PageBuilder:
             yield self._arm(segment, [*where, value.is_(None)], value, True)
 
     def _valued(self, segment: Segment, where: list[Predicate], value: Expression) -> Iterator[Select[Any]]:
-        """Past a row, first what shares its value, then what lies beyond: compared as a pair, an index would
-        walk the whole run of equal values again for every page, and a storm is one long run."""
+        """After a row, first the rows with the same value, then those beyond. Compared as a pair, the index would
+        read all rows of an equal value again for every page, and after an incident there may be very many."""
         cursor = self._shape.cursor
         if cursor not in ("value", "tied", "past") or not self._served or segment.scattered:
             yield self._arm(segment, where, value, False)
             return
         if cursor != "past":
-            at, ties = self._given("after"), segment.roles.tie
+            at, ties = self._given("after"), segment.roles.tiebreaker
             names = [f"tie{n}" for n in range(len(ties))]
             yield self._select(segment, [*where, value == at, self._beyond(ties, names)], value, False)
         if cursor != "tied":
             yield self._select(segment, [*where, self._beyond((value,), ["after"])], value, False)
 
     def _sorted(self, segment: Segment, where: list[Predicate], value: Expression) -> Select[Any]:
-        """Both halves in one pass, where they would each read and sort the same rows. Whether there is a value is
-        asked of the few that are left: it is as dear as the value itself."""
-        ties = segment.roles.tie
+        """Rows with and without a value in one pass, because each half would read and sort the same rows. `is_null` is
+        computed for the few rows that are left: it costs as much as the value itself."""
+        ties = segment.roles.tiebreaker
         select = sa.select(
             *(column.label(f"c{n}") for n, column in enumerate(segment.roles.row)),
             value.label("value"),
@@ -225,7 +226,7 @@ class PageBuilder:
         return found.order_by(halves, *map(self._directed, columns[width:]))
 
     def _past(self, value: Expression, ties: tuple[Expression, ...]) -> Predicate | None:
-        """Past the cursor over both halves."""
+        """Rows after the cursor, with or without a value."""
         if self._shape.cursor == "start":
             return None
         own = self._keyset(value, self._shape.cursor == "null", ties)
@@ -235,13 +236,13 @@ class PageBuilder:
         return sa.or_(value.is_not(None), own) if self._shape.backward else sa.and_(value.is_(None), own)
 
     def _arm(self, segment: Segment, where: list[Predicate], value: Expression | None, is_null: bool) -> Select[Any]:
-        past = [] if (found := self._keyset(value, is_null, segment.roles.tie)) is None else [found]
+        past = [] if (found := self._keyset(value, is_null, segment.roles.tiebreaker)) is None else [found]
         return self._select(segment, [*where, *past], value, is_null)
 
     def _select(
         self, segment: Segment, where: list[Predicate], value: Expression | None, is_null: bool
     ) -> Select[Any]:
-        ties = segment.roles.tie
+        ties = segment.roles.tiebreaker
         columns = [
             *(column.label(f"c{n}") for n, column in enumerate(segment.roles.row)),
             sa.literal_column("1" if is_null else "0").label("is_null"),
@@ -253,7 +254,7 @@ class PageBuilder:
         return select.order_by(*(self._directed(c) for c in ordered)).limit(self._limit)
 
     def _keyset(self, value: Expression | None, is_null: bool, ties: tuple[Expression, ...]) -> Predicate | None:
-        """Past the cursor within this half; nothing where the whole half lies past it."""
+        """Rows of this half after the cursor; None if all of them are."""
         cursor = self._shape.cursor
         if (
             cursor == "start"
@@ -276,7 +277,7 @@ class PageBuilder:
         beyond = left < right if self._descending else left > right
         if all(isinstance(column, sa.ColumnClause) for column in columns):
             return beyond
-        # No index has all of these as its columns; with the first one bounded it is at least where to begin.
+        # No index has all of these columns; a bound on the first one at least tells it where to begin.
         bound = columns[0] <= given[0] if self._descending else columns[0] >= given[0]
         return sa.and_(bound, beyond)
 

@@ -1,45 +1,65 @@
-"""PostgreSQL databases that belong to someone else: few connections, short waits, reading ones that cannot write."""
+"""PostgreSQL databases of other systems: few connections, short waits, and connections for reading cannot write."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar, cast
 
 import psycopg
 import sqlalchemy as sa
 from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, Loader
-from sqlalchemy.dialects.postgresql.psycopg import dialect as psycopg_dialect
-from sqlalchemy.engine import Dialect
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import event
+from sqlalchemy.engine import Connection, Engine, RootTransaction
+from sqlalchemy.exc import DBAPIError, NoSuchTableError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import ConnectionPoolEntry
 
-from console.core.faults import BackendBusy, ConfigFault, DeadlineExceeded, ReadOnlyRefused, WrongSchema
+from console.core.faults import BackendBusy, BackendFault, ConfigFault, DeadlineExceeded, WrongSchema
 from console.core.ports import Stop
-from console.sql.database import Row, RowRefused
-from console.sql.idle import Few
-from console.sql.postgres_faults import ROW_REFUSALS, said, translate
-from console.sql.statement import Prepared
+from console.sql.database import (
+    EngineDatabase,
+    Execute,
+    Row,
+    Writer,
+    charge_time,
+    make_engine,
+    parse_url,
+    rows_of,
+    start_timing,
+)
+from console.sql.guarded import Target
+from console.sql.guarded_postgres import PostgresGuard
+from console.sql.postgres_faults import ROW_REFUSALS, cause_of, message_of, translate
 from console.sql.times import zone_named
-from console.sql.watchdog import Connection, Watch, Watchdog
+from console.sql.values import converted
+from console.sql.watchdog import DriverConnection, Watch, Watchdog
 
-# The driver logs what it also raises; nobody has asked for a log, so it would be written across the screen.
+# The driver logs errors that it also raises. Without a handler Python would print them over the screen.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 T = TypeVar("T")
 
-READERS, WRITERS = 3, 1
-"""Connections kept at most: a console must not eat the database's."""
-_LOCK_PATIENCE = timedelta(seconds=2)
+READERS, WRITERS = 2, 1
+"""Connections kept at most: they count against the limit of a server that others need."""
+_LOCK_PATIENCE = 2.0
 _SERVER_SHARE = 0.9
-"""The server is given this much of the deadline, so that it answers before this side cuts the connection."""
+"""The server gets this part of the deadline, so that it answers before this side cuts the connection."""
+_FIX = "Write postgresql://USER@HOST/DATABASE."
+_PIPELINES = psycopg.Pipeline.is_supported()
+ASK_IF_READ_ONLY = "SELECT 1 / (current_setting('transaction_read_only') = 'on')::int"
+"""Fails with a division by zero where the transaction can write."""
+_BEGIN_DURABLY = """BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+    SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"""
 _TIMES = ("timestamp", "timestamptz", "date")
 
 
 class Privileges(NamedTuple):
-    """What the role of our connection could do to a table, whatever we let it do."""
+    """What the role of our connections may do with a table; the connections themselves may be allowed less."""
 
     role: str
     can_read: bool
@@ -48,18 +68,108 @@ class Privileges(NamedTuple):
     owner: bool
 
 
-def _bear_any_time(adapters: AdaptersMap) -> AdaptersMap:
-    """A time Python cannot hold (infinity, 4000 BC) becomes its text instead of an error."""
+class ServerSettings(NamedTuple):
+    """What a server and the role of our connections have set."""
+
+    version: int
+    """Such as 150004."""
+    may_create_large_objects: bool
+    durable_commits: bool
+    """Whether a commit waits for the disk unless a transaction asks for it."""
+
+
+def postgres_engine(
+    url: sa.URL,
+    options: str,
+    connect: Callable[[ConnectionPoolEntry, dict[str, Any]], DriverConnection],
+    **settings: Any,
+) -> Engine:
+    """An engine whose connections have these server options."""
+
+    def do_connect(_: Any, record: ConnectionPoolEntry, __: Any, given: dict[str, Any]) -> DriverConnection:
+        own = given.get("options")
+        return connect(
+            record,
+            {
+                "application_name": "retriage", **given,
+                "options": f"{own} {options}" if own else options,
+                "client_encoding": "utf8", "autocommit": True, "prepare_threshold": 0,
+            },
+        )
+
+    engine = make_engine(url.set(drivername="postgresql+psycopg"), use_native_hstore=False, **settings)
+    event.listen(engine, "do_connect", do_connect)
+    return engine
+
+
+def driver_of(connection: Connection) -> DriverConnection:
+    return cast("DriverConnection", connection.connection.driver_connection)
+
+
+def driver_is_dead(connection: Connection) -> bool:
+    """Whether the server or the network has ended this connection."""
+    return connection.invalidated or driver_of(connection).closed
+
+
+def _timeouts(deadline: float, lock_patience: float) -> str:
+    """The server's own time limits, which are shorter than ours: it says better what it waited for."""
+    limit = max(int(deadline * _SERVER_SHARE * 1000), 1)
+    return f"-c statement_timeout={limit} -c lock_timeout={min(int(lock_patience * 1000), limit)}"
+
+
+def _read_in_transaction(asked: str, place: str) -> Callable[..., bool]:
+    """Executes one statement in a read-only transaction of its own, in one round trip.
+
+    `asked` goes first. It fails on the server unless the transaction is read-only; then the statement does not run.
+    """
+
+    def execute(cursor: Any, sql: Any, parameters: Any, context: Any) -> bool:
+        driver: DriverConnection = cursor.connection
+        streams = context._is_server_side  # such a cursor lives as long as its transaction
+        asking = driver.cursor()
+        try:
+            with nullcontext() if streams or not _PIPELINES else driver.pipeline():
+                asking.execute(asked)
+                cursor.execute(sql, parameters)
+                if not streams:
+                    driver.execute("COMMIT")  # `driver.commit` would wait for the answers twice
+        except BaseException as error:
+            with suppress(psycopg.Error):
+                driver.rollback()
+            if not isinstance(error, psycopg.errors.DivisionByZero) or asking.pgresult is not None:
+                raise
+            raise BackendFault(
+                "the server lets this connection write although it was asked not to", where=place,
+                fix="Connect to the server directly, not through a pooler that changes what is sent.",
+            ) from None
+        return True
+
+    return execute
+
+
+def _begin_durably(connection: Connection) -> None:
+    """Begin a transaction whose commit is durable, in one round trip, whatever the role or a pooler has set."""
+    driver_of(connection).execute(_BEGIN_DURABLY, prepare=False)
+
+
+def _load_any_time(adapters: AdaptersMap) -> None:
+    """Read a time that Python cannot hold (infinity, 4000 BC) as its text instead of raising an error."""
     for name in _TIMES:
         oid = psycopg.adapters.types[name].oid
         inner = psycopg.adapters.get_loader(oid, psycopg.pq.Format.TEXT)
         assert inner is not None
-        adapters.register_loader(oid, _tolerant(inner))
-    return adapters
+        adapters.register_loader(oid, _lenient(inner))
 
 
-def _tolerant(inner: Any) -> type[Loader]:
-    class Tolerant(Loader):
+def _load_any_time_if_lenient(
+    _connection: Connection, cursor: Any, _sql: str, _parameters: Any, context: Any, _many: bool
+) -> None:
+    if context.execution_options.get("lenient"):
+        _load_any_time(cursor.adapters)
+
+
+def _lenient(inner: Any) -> type[Loader]:
+    class LenientLoader(Loader):
         def __init__(self, oid: int, context: Any = None) -> None:
             super().__init__(oid, context)
             self._load = inner(oid, context).load
@@ -70,219 +180,187 @@ def _tolerant(inner: Any) -> type[Loader]:
             except psycopg.DataError:
                 return bytes(data).decode()
 
-    return Tolerant
+    return LenientLoader
 
 
-def _plain(value: Any) -> Any:
-    """Text as PostgreSQL can take it; what it could never hold becomes something it does not hold."""
-    if not isinstance(value, str):
-        return value
-    return value.encode("utf-8", "replace").decode().replace("\0", "\ufdd0")
+def _storable(text: str) -> str:
+    """Text that PostgreSQL accepts. What it could never store becomes text that no row has."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufdd0")
 
 
-def _all_plain(parameters: Any) -> Any:
-    if isinstance(parameters, Mapping):
-        return {name: _plain(value) for name, value in parameters.items()}
-    return [_plain(value) for value in parameters]
+class PostgresDatabase(EngineDatabase):
+    """One database on a server."""
 
-
-class PostgresWriter:
-    """One READ COMMITTED transaction; every statement has the deadline for itself."""
-
-    def __init__(self, connection: Connection, watch: Watch) -> None:
-        self._connection = connection
-        self._watch = watch
-        self._savepoints = 0
-
-    def execute(self, sql: str, parameters: Any = ()) -> Sequence[Row]:
-        try:
-            cursor = self._connection.execute(cast("Any", sql), parameters)
-            rows = cursor.fetchall() if cursor.description else []
-        except ROW_REFUSALS as error:
-            raise RowRefused(said(error)) from None
-        self._watch.again()
-        return rows
-
-    def executemany(self, sql: str, rows: Sequence[Any]) -> None:
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.executemany(cast("Any", sql), rows)
-        except ROW_REFUSALS as error:
-            raise RowRefused(said(error)) from None
-        self._watch.again()
-
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        self._savepoints += 1
-        name = f"s{self._savepoints}"
-        self.execute(f"SAVEPOINT {name}")
-        try:
-            yield
-        except Exception:
-            if not self._connection.closed:
-                self.execute(f"ROLLBACK TO {name}")
-                self.execute(f"RELEASE {name}")
-            raise
-        self.execute(f"RELEASE {name}")
-
-
-class PostgresDatabase:
-    """One database on a server. Nothing is connected before the first use."""
+    refusals = ROW_REFUSALS
 
     def __init__(
-        self, url: str, *, read_only: bool = False, deadline: timedelta = timedelta(seconds=5)
+        self,
+        url: str,
+        *,
+        read_only: bool = False,
+        deadline: timedelta = timedelta(seconds=5),
+        write_deadline: timedelta | None = None,
+        asked: str = ASK_IF_READ_ONLY,
     ) -> None:
         parsed = _parsed(url)
-        self.dialect: Dialect = cast("Any", psycopg_dialect)()
-        self._arguments: dict[str, Any] = cast("Any", self.dialect).create_connect_args(parsed)[1]
-        self.place = _shown(parsed)
-        self._read_only = read_only
         self._deadline = deadline.total_seconds()
+        self._write_deadline = (write_deadline or deadline).total_seconds()
         self._watchdog = Watchdog()
-        self._readers = Few(self._open_reading, READERS, READERS)
-        self._writers = Few(self._open_writing, WRITERS + 1, WRITERS)
+        reader = postgres_engine(
+            parsed,
+            f"-c default_transaction_read_only=on -c jit=off {_timeouts(self._deadline, self._deadline / 2)}",
+            self._connect_for_reading,
+            pool_size=READERS,
+            max_overflow=0,
+            pool_timeout=self._deadline,
+            pool_reset_on_return=None,
+        )
+        writer = postgres_engine(
+            parsed,
+            f"-c default_transaction_read_only=off {_timeouts(self._write_deadline, _LOCK_PATIENCE)}",
+            self._connect,
+            pool_size=WRITERS,
+            max_overflow=1,
+            pool_timeout=self._write_deadline,
+        )
+        event.listen(reader, "do_execute", _read_in_transaction(asked, _shown(parsed)))
+        event.listen(reader, "before_cursor_execute", _load_any_time_if_lenient)
+        event.listen(writer, "connect", lambda connection, _: _load_any_time(connection.adapters))
+        event.listen(writer, "begin", _begin_durably)
+        super().__init__(_shown(parsed), reader, writer, read_only=read_only)
 
-    # -- opening ---------------------------------------------------------------------------------
+    # -- connecting ------------------------------------------------------------------------------
 
-    def _open_reading(self) -> Connection:
-        connection = self._connect(f"-c default_transaction_read_only=on -c lock_timeout={self._milliseconds()}")
+    def _connect(self, record: ConnectionPoolEntry, settings: dict[str, Any]) -> DriverConnection:
+        """SQLAlchemy asks a new server a few questions before the connection is ours: they have a deadline too."""
+        connection = self._open(settings)
+        try:
+            record.info["watch"] = self._watchdog.begin(connection, self._write_deadline)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect_for_reading(self, record: ConnectionPoolEntry, settings: dict[str, Any]) -> DriverConnection:
+        """The driver begins every transaction with BEGIN READ ONLY. A session default alone would not do: a function
+        that is called while reading can turn it off, and poolers drop it."""
+        connection = self._connect(record, {**settings, "autocommit": False})
         connection.read_only = True
         return connection
 
-    def _open_writing(self) -> Connection:
-        patience = min(int(_LOCK_PATIENCE.total_seconds() * 1000), self._milliseconds())
-        connection = self._connect(f"-c default_transaction_read_only=off -c lock_timeout={patience}")
-        _bear_any_time(connection.adapters)
-        return connection
-
-    def _milliseconds(self) -> int:
-        return max(int(self._deadline * _SERVER_SHARE * 1000), 1)
-
-    def _connect(self, options: str) -> Connection:
-        given = self._arguments.get("options")
-        ours = f"{options} -c statement_timeout={self._milliseconds()}"
-        return psycopg.connect(
-            **{
-                "application_name": "retriage", "connect_timeout": max(int(self._deadline / 2), 2), **self._arguments,
-                "options": f"{given} {ours}" if given else ours, "client_encoding": "utf8",
-            },
-            autocommit=True, prepare_threshold=0,
-        )
+    def _open(self, settings: dict[str, Any]) -> DriverConnection:
+        return psycopg.connect(**{"connect_timeout": max(int(self._deadline / 2), 2), **settings})
 
     @contextmanager
-    def _at_work(self, few: Few[Connection]) -> Iterator[tuple[Connection, Watch]]:
-        """A connection with its deadline. One that was cut or cancelled is not used again: the cancel may still be
-        under way."""
+    def _at_work(self, engine: Engine, deadline: float) -> Iterator[tuple[Connection, Watch]]:
+        """A connection with its deadline. It is not used again after a cancel, which may still be under way."""
         try:
-            place, connection = few.take(self._deadline)
-        except psycopg.Error as error:
-            raise translate(error, self.place) from None
-        except TimeoutError:
-            raise BackendBusy("all of our connections to it are at work", where=self.place) from None
-        sound = False
-        try:
-            watch = self._watchdog.begin(connection, self._deadline)
+            connection = engine.connect()
+        except PoolTimeout:
+            raise BackendBusy("all of our connections to it are in use", where=self.place) from None
+        except DBAPIError as error:
+            raise translate(cause_of(error), self.place) from None
+        with connection:
+            if first := connection.info.pop("watch", None):
+                self._watchdog.end(first)
+            driver = driver_of(connection)
+            watch = self._watchdog.begin(driver, deadline)
             try:
                 yield connection, watch
             finally:
                 self._watchdog.end(watch)
-                sound = not (watch.cut or watch.cancelled or connection.closed)
-        finally:
-            few.give_back(place, connection, sound=sound)
+                if watch.cut or watch.cancelled or driver.closed:
+                    connection.invalidate()
+
+    def _fault(self, error: Exception, watch: Watch) -> Exception:
+        if watch.cancelled:
+            return DeadlineExceeded("the query was cancelled", where=self.place)
+        if watch.cut:
+            return DeadlineExceeded(f"the server does not answer (waited {watch.patience:g} s)", where=self.place)
+        return translate(cause_of(error), self.place)
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def read(self, statement: Prepared, now: datetime, given: Mapping[str, Any] | None = None) -> list[Row]:
-        return self.fetch(statement.sql, statement.parameters(now, given or {}))
+    def _all(self, execute: Execute, parameters: Any) -> list[Row]:
+        return self._unless_dead(lambda connection: self._fetch(connection, execute, parameters))
 
-    def fetch(self, sql: str, parameters: Any) -> list[Row]:
-        """Rows of a statement in the driver's own words. A kept connection may have died of a restart: another
-        is tried, because reading twice does no harm."""
-        for kept in range(READERS, -1, -1):
-            with self._at_work(self._readers) as (connection, watch):
+    def _unless_dead(self, work: Callable[[Connection], T]) -> T:
+        """A pooled connection may have died in a restart of the server. Reading again does no harm."""
+        for attempt in (1, 2):
+            with self._at_work(self._reader, self._deadline) as (connection, watch):
                 try:
-                    return self._fetch(connection, sql, parameters)
-                except psycopg.Error as error:
-                    if not (kept and connection.closed and not watch.cut and not watch.cancelled):
-                        raise self._told(error, watch) from None
-        raise AssertionError("the last try returns or raises")
+                    return work(connection)
+                except (DBAPIError, psycopg.Error) as error:
+                    if attempt == 2 or not driver_is_dead(connection) or watch.cut or watch.cancelled:
+                        raise self._fault(error, watch) from None
+        raise AssertionError("the second attempt returns or raises")
 
-    def _fetch(self, connection: Connection, sql: str, parameters: Any) -> list[Row]:
-        """Almost always parameters and rows are as they should be, and the fastest loaders read them; where this
-        side cannot write or read a value, all is done again with ways that bear anything."""
-        nothing_to_fill_in = not parameters and "%" not in sql  # then the driver need not look for where
+    def _fetch(self, connection: Connection, execute: Execute, parameters: Any) -> list[Row]:
+        """Almost always the driver's fast loaders do. If this side cannot write or read a value, the statement is
+        executed again in a way that can."""
         try:
-            return connection.execute(cast("Any", sql), None if nothing_to_fill_in else parameters).fetchall()
+            return rows_of(execute(connection, parameters))
         except UnicodeEncodeError:
             pass
-        except psycopg.DataError as error:
-            if error.sqlstate is not None:
+        except (DBAPIError, psycopg.DataError) as error:
+            cause = cause_of(error)
+            if not isinstance(cause, psycopg.DataError) or cause.sqlstate is not None:
                 raise
-        with connection.cursor() as cursor:
-            _bear_any_time(cursor.adapters)
-            return cursor.execute(cast("Any", sql), _all_plain(parameters)).fetchall()
+        return rows_of(execute(connection.execution_options(lenient=True), converted(parameters, _storable)))
 
-    def _told(self, error: psycopg.Error, watch: Watch) -> Exception:
-        if watch.cancelled:
-            return DeadlineExceeded("the query was given up", where=self.place)
-        if watch.cut:
-            return DeadlineExceeded(f"no answer within {self._deadline:g} s", where=self.place)
-        return translate(error, self.place)
-
-    def stream(self, statement: Prepared, now: datetime, stop: Stop, size: int = 5_000) -> Iterator[list[Row]]:
-        parameters = statement.parameters(now, {})
-        with self._at_work(self._readers) as (connection, watch):
+    def _batches(self, execute: Execute, parameters: Any, stop: Stop, size: int) -> Iterator[list[Row]]:
+        with self._at_work(self._reader, self._deadline) as (connection, watch):
             try:
-                connection.execute("BEGIN READ ONLY")
-                with connection.cursor(name="retriage") as cursor:
-                    _bear_any_time(cursor.adapters)
-                    cursor.execute(cast("Any", statement.sql), _all_plain(parameters))
-                    while not stop.requested and (rows := cursor.fetchmany(size)):
+                streaming = connection.execution_options(lenient=True, yield_per=size)
+                with closing(execute(streaming, converted(parameters, _storable))) as result:
+                    while not stop.requested and (rows := result.fetchmany(size)):
+                        charge_time(connection)
                         watch.rest()
-                        yield rows
-                        watch.again()
-            except psycopg.Error as error:
-                raise self._told(error, watch) from None
+                        try:
+                            yield list(map(tuple, rows))
+                        finally:
+                            watch.again()
+                            start_timing(connection)
+            except (DBAPIError, psycopg.Error) as error:
+                raise self._fault(error, watch) from None
             finally:
-                with suppress(psycopg.Error):
-                    if not connection.closed:
-                        connection.execute("ROLLBACK")
+                if not connection.invalidated:
+                    with suppress(psycopg.Error):
+                        driver_of(connection).rollback()
 
     # -- writing ---------------------------------------------------------------------------------
 
     @contextmanager
-    def writing(self) -> Iterator[PostgresWriter]:
-        if self._read_only:
-            raise ReadOnlyRefused(where=self.place)
-        with self._begun() as (connection, watch):
+    def _transaction(self) -> Iterator[Writer]:
+        with self._begun() as (transaction, watch):
             try:
-                yield PostgresWriter(connection, watch)
-                connection.execute("COMMIT")
-            except psycopg.Error as error:
-                raise self._told(error, watch) from None
-            finally:
-                with suppress(psycopg.Error):
-                    if not connection.closed and connection.info.transaction_status:
-                        connection.execute("ROLLBACK")
+                with transaction:
+                    yield Writer(transaction.connection, self.refusals, message_of, watch.again)
+            except (DBAPIError, psycopg.Error) as error:
+                raise self._fault(error, watch) from None
 
     @contextmanager
-    def _begun(self) -> Iterator[tuple[Connection, Watch]]:
-        """A transaction. Nothing was written yet when a kept connection turns out to be dead: take another."""
-        for kept in range(WRITERS + 1, -1, -1):
-            with self._at_work(self._writers) as (connection, watch):
+    def _begun(self) -> Iterator[tuple[RootTransaction, Watch]]:
+        """A transaction. If a pooled connection turns out to be dead, nothing has been written: take another."""
+        for attempt in (1, 2):
+            with self._at_work(self._writer, self._write_deadline) as (connection, watch):
                 try:
-                    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-                except psycopg.Error as error:
-                    if not (kept and connection.closed and not watch.cut):
-                        raise self._told(error, watch) from None
+                    transaction = connection.begin()
+                except (DBAPIError, psycopg.Error) as error:
+                    if attempt == 2 or not driver_is_dead(connection) or watch.cut:
+                        raise self._fault(error, watch) from None
                     continue
-                yield connection, watch
+                yield transaction, watch
                 return
+
+    def guard(self, target: Target) -> PostgresGuard:
+        """The guarded writes to a table."""
+        return PostgresGuard(self, target)
 
     # -- the rest --------------------------------------------------------------------------------
 
     def quoted(self, table: str) -> str:
-        """`schema.table` with every part quoted, for SQL that has parameters: a percent sign stands there twice."""
+        """`schema.table` quoted for a statement with parameters: percent signs are doubled."""
         return _named(table).replace("%", "%%")
 
     def columns(self, table: str) -> Mapping[str, str]:
@@ -295,14 +373,28 @@ class PostgresDatabase:
 
     def has_index(self, table: str, columns: Sequence[str]) -> bool:
         """Whether a full, valid index begins with these columns."""
+        schema, _, name = table.rpartition(".")
+        wanted = list(columns)
+
+        def look(connection: Connection) -> bool:
+            inspector = sa.inspect(connection)
+            indexes = filter(_is_full_and_valid, inspector.get_indexes(name, schema or None))
+            key = inspector.get_pk_constraint(name, schema or None)["constrained_columns"]
+            indexed: list[Sequence[str | None]] = [key, *(index["column_names"] for index in indexes)]
+            return any(list(names[: len(wanted)]) == wanted for names in indexed)
+
+        try:
+            return self._unless_dead(look)
+        except NoSuchTableError:
+            return False
+
+    def estimated_rows(self, table: str) -> int | None:
+        """As the last ANALYZE or VACUUM has left it; None for a view or a foreign table."""
         rows = self.fetch(
-            "SELECT array_agg(a.attname::text ORDER BY k.place) FROM pg_index i,"
-            " unnest(i.indkey) WITH ORDINALITY AS k(number, place), pg_attribute a"
-            " WHERE i.indrelid = to_regclass(%s) AND i.indisvalid AND i.indpred IS NULL"
-            " AND a.attrelid = i.indrelid AND a.attnum = k.number GROUP BY i.indexrelid",
+            "SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(%s) AND relkind IN ('r', 'p', 'm')",
             [_named(table)],
         )
-        return any(indexed[: len(columns)] == list(columns) for (indexed,) in rows)
+        return rows[0][0] if rows and rows[0][0] >= 0 else None
 
     def privileges(self, table: str) -> Privileges:
         rows = self.fetch(
@@ -315,8 +407,25 @@ class PostgresDatabase:
             raise WrongSchema(f"there is no table {table!r}", where=self.place)
         return Privileges(*rows[0])
 
+    def server_settings(self) -> ServerSettings:
+        """What the server and the role have set that our promises depend on."""
+        ((version, lo_create, commits),) = self.fetch(
+            "SELECT current_setting('server_version_num')::int,"
+            " has_function_privilege('pg_catalog.lo_create(oid)', 'EXECUTE'), current_setting('synchronous_commit')",
+            (),
+        )
+        return ServerSettings(version, lo_create, commits != "off")
+
+    def may(self, table: str, privilege: str, columns: Sequence[str]) -> bool:
+        """Whether our role has this privilege on all these columns, by itself or on the whole table."""
+        ((allowed,),) = self.fetch(
+            "SELECT bool_and(has_column_privilege(to_regclass(%s), named, %s)) FROM unnest(%s::text[]) named",
+            [_named(table), privilege, list(columns)],
+        )
+        return bool(allowed)
+
     def zone(self) -> tzinfo:
-        """The zone this database and role are set to: what NOW() into a TIMESTAMP column is written in."""
+        """The time zone of this database and role, in which NOW() is written into a TIMESTAMP column."""
         ((name,),) = self.fetch("SELECT current_setting('TimeZone')", ())
         return zone_named(name, self.place)
 
@@ -327,29 +436,28 @@ class PostgresDatabase:
     def cancel(self) -> None:
         self._watchdog.cancel()
 
-    def close(self) -> None:
-        self._readers.close()
-        self._writers.close()
+
+def _is_full_and_valid(index: Any) -> bool:
+    return not {"postgresql_where", "postgresql_invalid"} & index.get("dialect_options", {}).keys()
 
 
 def _named(table: str) -> str:
-    """`schema.table` with every part quoted, as PostgreSQL itself reads it."""
+    """`schema.table` with each part quoted."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
 
 
 def _parsed(url: str) -> sa.URL:
-    try:
-        parsed = sa.make_url(url)
-    except ArgumentError:
-        raise ConfigFault("the url cannot be read", fix="Write postgresql://USER@HOST/DATABASE.") from None
+    parsed = parse_url(url, _FIX)
     if parsed.get_backend_name() not in ("postgresql", "postgres"):
-        raise ConfigFault("the url is not one of PostgreSQL", fix="Write postgresql://USER@HOST/DATABASE.")
+        raise ConfigFault("the url is not one of a PostgreSQL database", fix=_FIX)
     return parsed
 
 
 def _shown(url: sa.URL) -> str:
-    """Where it is, without password and options."""
-    host = url.host or str(url.query.get("host", ""))
+    """The address without password and options."""
+    hosts, ports = (str(url.query.get(name, "")).split(",") for name in ("host", "port"))
+    if url.host:
+        hosts, ports = [url.host], [str(url.port or "")]
+    servers = ",".join(f"{host}:{port}" if port else host for host, port in zip_longest(hosts, ports, fillvalue=""))
     user = f"{url.username}@" if url.username else ""
-    port = f":{url.port}" if url.port else ""
-    return f"postgresql://{user}{host}{port}/{url.database or ''}"
+    return f"postgresql://{user}{servers}/{url.database or ''}"

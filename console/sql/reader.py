@@ -1,11 +1,10 @@
-"""Everything a SQL backend reads, from its layout: pages, counts, error streams, histograms, single rows."""
+"""All reading of a SQL backend: pages, counts, errors, histograms and single rows."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from itertools import compress
 from threading import Lock
@@ -13,14 +12,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
-from console.core.backend import Count, ErrorBatch, Histogram, PageRequest, Timeline
+from console.core.backend import Buckets, Count, ErrorBatch, Histogram, PageRequest, Timeline
 from console.core.item import Condition, Item, ItemKey
 from console.core.policy import RetryPolicy
 from console.core.ports import Never, Stop
 from console.core.query import Cursor, Field, Filter, Page, Sort, Term
 from console.core.signature import signatures_of
-from console.sql.database import Database, Row
-from console.sql.keyed import is_one_of, loose_rows, of_each, rows_where
+from console.sql.counting import ConditionCounter
+from console.sql.database import Binds, BoundStatement, Database, Row, union_of
+from console.sql.keys import is_given_key, is_one_of, loose_rows, plain_keys, rows_where, select_each
 from console.sql.layout import Expression, Layout, Predicate, Segment
 from console.sql.paging import (
     BYTEWISE,
@@ -34,8 +34,7 @@ from console.sql.paging import (
     shape_of,
     tail_of,
 )
-from console.sql.statement import Binds, Prepared, united
-from console.sql.where import Where, head_of, is_given_key, plain_keys
+from console.sql.where import Where, head_of
 
 _KEPT_STATEMENTS = 128
 _KEYS_PER_READ = 200
@@ -44,15 +43,15 @@ T = TypeVar("T")
 
 
 class _Paging(NamedTuple):
-    """How pages of one shape are read."""
+    """The statements of pages that differ only in their values."""
 
-    statements: list[Prepared]
-    """In the order of their rows; none where nothing here can be what is asked for."""
+    statements: list[BoundStatement]
+    """In the order of their rows; none if no row can match."""
     tail: Tail
 
 
-class _Widened:
-    """Rows of other columns than `Roles.row`, if any are given; where it is wanted, with the error's head behind."""
+class _OtherColumns:
+    """Segments that are read with other columns than `Roles.row`, and with the start of the error if needed."""
 
     def __init__(self, columns: tuple[Expression, ...] | None, *, with_head: bool) -> None:
         self.columns = columns
@@ -60,7 +59,7 @@ class _Widened:
         self._rows: dict[int, tuple[Expression, ...]] = {}
 
     def segment(self, segment: Segment) -> Segment:
-        """Segments that shared a row share it again."""
+        """The segment with the new columns; segments that shared their columns still do."""
         roles = segment.roles
         if id(roles) not in self._rows:
             row = roles.row if self.columns is None else self.columns
@@ -69,7 +68,7 @@ class _Widened:
 
 
 class Reader:
-    """The reading half of the contract over one database and layout."""
+    """Reads one database as its layout describes it."""
 
     def __init__(self, name: str, database: Database, layout: Layout, policy: RetryPolicy) -> None:
         self._database = database
@@ -78,6 +77,7 @@ class Reader:
         self._where = Where(name, database.dialect, layout.time, policy)
         self._kept: dict[Hashable, Any] = {}
         self._lock = Lock()
+        self._counter = ConditionCounter(database, layout, self._where, self._statement)
 
     # -- pages -----------------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ class Reader:
         return self._as_page(rows, request, more, paging.tail)
 
     def page_rows(self, request: PageRequest) -> list[Row]:
-        """What a page is made of, as stored: one row more than asked for where there are more."""
+        """The stored rows of a page, and one more if there are more."""
         return self._rows_of(self._paging(request), request)
 
     def _rows_of(self, paging: _Paging, request: PageRequest) -> list[Row]:
@@ -115,12 +115,14 @@ class Reader:
         made = (self._built(partial(self._page_statement, filter, part, tail, None)) for part in parts)
         return _Paging([statement for statement in made if statement is not None], tail)
 
-    def _page_statement(self, filter: Filter, shape: Shape, tail: Tail, wide: _Widened | None, binds: Binds) -> Any:
+    def _page_statement(
+        self, filter: Filter, shape: Shape, tail: Tail, other: _OtherColumns | None, binds: Binds
+    ) -> Any:
         arms = self._arms(filter, binds)
         if not arms:
             return None
-        if wide is not None:
-            arms = [(wide.segment(segment), where) for segment, where in arms]
+        if other is not None:
+            arms = [(other.segment(segment), where) for segment, where in arms]
         statement = PageBuilder(self.layout, shape, binds, self._bytewise).statement(arms)
         width = len(arms[0][0].roles.row)
         needed = [c for n, c in enumerate(statement.selected_columns) if n < width or c.key in tail.added]
@@ -139,25 +141,25 @@ class Reader:
         return Page(items, last if more else None, first if request.after is not None else None)
 
     def _arms(self, filter: Filter, binds: Binds) -> list[Arm]:
-        """The segments that can hold what is asked for, each with its predicates."""
+        """The segments that can have matching rows, each with its predicates."""
         wanted = filter.conditions()
         arms = [
             (segment, self._belongs(segment, here, binds))
             for segment in self.layout.segments
             if (here := [c for c in segment.conditions if c in wanted])
         ]
-        if not self.layout.leads_are_indexed:
+        if not self.layout.segments_are_indexed:
             arms = _in_one_pass(arms)
         return [(segment, [*where, *self._where.predicates(filter, segment.roles, binds)]) for segment, where in arms]
 
     def _segments(self, filter: Filter) -> list[Segment]:
-        if not self.layout.leads_are_indexed:
+        if not self.layout.segments_are_indexed:
             return [segment for segment, _ in self._arms(filter, Binds())]
         wanted = filter.conditions()
         return [segment for segment in self.layout.segments if not wanted.isdisjoint(segment.conditions)]
 
     def _belongs(self, segment: Segment, conditions: list[Condition], binds: Binds) -> list[Predicate]:
-        where = [] if segment.lead is None else [segment.lead]
+        where = [] if segment.base_filter is None else [segment.base_filter]
         if len(conditions) < len(segment.conditions):
             where.append(sa.or_(*(self._residual(segment, c, binds) for c in conditions)))
         return where
@@ -166,18 +168,18 @@ class Reader:
         predicate = segment.conditions[condition](binds)
         return sa.true() if predicate is None else predicate
 
-    def _prepared(self, key: Hashable, build: Callable[[Binds], Any]) -> Prepared | None:
+    def _statement(self, key: Hashable, build: Callable[[Binds], Any]) -> BoundStatement | None:
         return self._once(key, lambda: self._built(build))
 
-    def _built(self, build: Callable[[Binds], Any]) -> Prepared | None:
-        binds = Binds()
+    def _built(self, build: Callable[[Binds], Any]) -> BoundStatement | None:
+        binds = Binds(self.layout.moving)
         built = build(binds)
-        return None if built is None else Prepared(built, binds, self._database.dialect)
+        return None if built is None else BoundStatement(built, binds)
 
     def _once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What is made from a request, kept for the next alike; the first made goes first.
+        """Build something once per key; the oldest entry is dropped first.
 
-        Looking needs no lock: it is one dictionary operation, and what two threads make at once is the same.
+        The lookup needs no lock: it is one dictionary operation, and two threads build the same.
         """
         made: T | None = self._kept.get(key)
         if made is None:
@@ -197,11 +199,13 @@ class Reader:
         stop: Stop,
         size: int = 5_000,
     ) -> Iterator[list[Row]]:
-        """Other columns of everything a filter asks for, or `Roles.row`, in list order, by keyset pages. Rows may go
-        on behind them. Here `signature:` terms are heard."""
-        causes, filter = filter.terms_for(Field.SIGNATURE), filter.without(Field.SIGNATURE)
-        wide = _Widened(columns, with_head=bool(causes))
-        segments = [wide.segment(segment) for segment in self._segments(filter)]
+        """All rows that match a filter, in list order, read by keyset pages: these columns or `Roles.row`.
+
+        Rows may have more columns at their end. `cause:` terms are applied here.
+        """
+        causes, filter = filter.terms_for(Field.CAUSE), filter.without(Field.CAUSE)
+        other = _OtherColumns(columns, with_head=bool(causes))
+        segments = [other.segment(segment) for segment in self._segments(filter)]
         if not segments:
             return
         apart = is_one_range(self.layout, sort, segments)
@@ -213,103 +217,64 @@ class Reader:
             for part in _parts(shape_of(sort, False, cursor, None), apart=apart):
                 if len(rows) < size:
                     given["limit"] = size - len(rows)
-                    rows += self._database.read(self._walking(filter, wide, part, tail), now, given)
+                    rows += self._database.read(self._walking(filter, other, part, tail), now, given)
             if found := _of_causes(rows, causes, len(segments[0].roles.row) - 1) if causes else rows:
                 yield found
             if len(rows) < size:
                 return
             cursor = tail.cursor(rows[-1])
 
-    def _walking(self, filter: Filter, wide: _Widened, shape: Shape, tail: Tail) -> Prepared:
-        build = partial(self._page_statement, filter, shape, tail, wide)
-        statement = self._prepared(("walk", filter, shape, wide.columns, wide.with_head), build)
+    def _walking(self, filter: Filter, other: _OtherColumns, shape: Shape, tail: Tail) -> BoundStatement:
+        build = partial(self._page_statement, filter, shape, tail, other)
+        statement = self._statement(("walk", filter, shape, other.columns, other.with_head), build)
         assert statement is not None
         return statement
 
     # -- counts ----------------------------------------------------------------------------------
 
     def counts(self, filter: Filter, now: datetime, cap: int | None) -> Mapping[Condition, Count]:
-        wanted = filter.conditions()
+        return self._counter.counts(filter, now, cap)
 
-        def build(binds: Binds) -> Any:
-            return self._count_statement(filter, wanted, cap, binds)
-
-        statement = self._prepared(("counts", filter, cap), build)
-        totals = dict.fromkeys(wanted, 0)
-        if statement is not None:
-            for condition, found in self._database.read(statement, now):
-                totals[Condition(condition)] += found
-        return {
-            condition: Count(min(found, cap), False) if cap is not None and found > cap else Count(found)
-            for condition, found in totals.items()
-        }
-
-    def _count_statement(self, filter: Filter, wanted: frozenset[Condition], cap: int | None, binds: Binds) -> Any:
-        selects = []
-        for segment in self.layout.segments:
-            for condition in segment.conditions:
-                if condition not in wanted:
-                    continue
-                residual = segment.conditions[condition](binds)
-                where = [p for p in (segment.lead, residual) if p is not None]
-                where += self._where.predicates(filter, segment.roles, binds)
-                rows: Any = sa.select(sa.literal_column("1").label("one")).select_from(segment.source).where(*where)
-                if cap is not None:
-                    rows = rows.limit(sa.literal_column(str(cap + 1)))
-                name: Any = sa.literal_column(f"'{condition.value}'").label("condition")
-                selects.append(sa.select(name, sa.func.count()).select_from(rows.subquery()))
-        return sa.union_all(*selects) if selects else None
+    def is_costly(self, now: datetime) -> bool:
+        """Whether a question over all rows reads a large table without an index."""
+        return self._counter.is_costly(now)
 
     # -- streams ---------------------------------------------------------------------------------
 
     def errors(self, filter: Filter, now: datetime, stop: Stop) -> Iterator[ErrorBatch]:
         def build(binds: Binds) -> Any:
-            return united(
+            return union_of(
                 sa.select(head_of(segment.roles.error), _or_null(segment.roles.updated))
                 .select_from(segment.source)
                 .where(*where)
                 for segment, where in self._arms(filter, binds)
             )
 
-        statement = self._prepared(("errors", filter), build)
+        statement = self._statement(("errors", filter), build)
         if statement is None:
             return
         for rows in self._database.stream(statement, now, stop):
             yield ErrorBatch(rows, self.layout.time.decode)
 
-    def histogram(
-        self,
-        timeline: Timeline,
-        filter: Filter,
-        now: datetime,
-        start: datetime,
-        width: timedelta,
-        buckets: int,
-    ) -> Histogram:
+    def histogram(self, timeline: Timeline, filter: Filter, now: datetime, buckets: Buckets) -> Histogram:
         def build(binds: Binds) -> Any:
-            return united(
+            return union_of(
                 sa.select(column).select_from(segment.source).where(*where, column.is_not(None))
                 for segment, where in self._arms(filter, binds)
                 if (column := getattr(segment.roles, timeline.value)) is not None
             )
 
-        statement = self._prepared(("histogram", filter, timeline), build)
-        counts = [0] * (buckets + 2)
-        edges = [start + width * n for n in range(buckets + 1)]
+        statement = self._statement(("histogram", filter, timeline), build)
+        batches = () if statement is None else self._database.stream(statement, now, Never())
         decode = self.layout.time.decode
-        if statement is not None:
-            for rows in self._database.stream(statement, now, Never()):
-                for (raw,) in rows:
-                    if (at := decode(raw)) is not None:
-                        counts[bisect_right(edges, at)] += 1
-        return Histogram(start, width, tuple(counts[1:-1]), counts[0], counts[-1])
+        return buckets.histogram(at for rows in batches for (raw,) in rows if (at := decode(raw)) is not None)
 
     # -- single items ----------------------------------------------------------------------------
 
     def rows(
         self, keys: Sequence[ItemKey], now: datetime, columns: Sequence[Expression] | None = None
     ) -> Iterator[Row]:
-        """The rows of some keys, whatever their condition: the columns asked for, or `Roles.row`."""
+        """The rows of these keys in any condition: these columns or `Roles.row`."""
         for start in range(0, len(keys), _KEYS_PER_READ):
             some = keys[start : start + _KEYS_PER_READ]
             yield from self._rows_of_keys(some, now, None if columns is None else tuple(columns))
@@ -317,15 +282,15 @@ class Reader:
     def _rows_of_keys(
         self, keys: Sequence[ItemKey], now: datetime, columns: tuple[Expression, ...] | None
     ) -> list[Row]:
-        """By one statement for so many plain keys, kept; what is no plain key is asked for by one of its own."""
+        """Ordinary keys are read by a kept statement for that number of keys, unusual ones by one built for them."""
         segments, sqlite = list(self._keyed()), self._database.dialect.name == "sqlite"
         given = plain_keys([segment.roles for segment in segments], [key.parts for key in keys], sqlite)
         if given is None:
             rows = rows_where(self._database, segments, columns, now, partial(is_one_of, keys, sqlite))
         else:
-            kept = self._prepared(
+            kept = self._statement(
                 ("keys", len(keys), columns),
-                lambda binds: of_each(
+                lambda binds: select_each(
                     segments, columns, lambda n, roles: is_given_key(roles, n, len(keys), binds, sqlite)
                 ),
             )
@@ -335,7 +300,7 @@ class Reader:
         return rows
 
     def _keyed(self) -> Iterator[Segment]:
-        """One segment for each way a key finds its row; their leads would only mislead the planner."""
+        """One segment per set of roles. Its base filter is not used: it would mislead the planner."""
         seen: set[int] = set()
         for segment in self.layout.segments:
             if id(segment.roles) not in seen:
@@ -348,21 +313,21 @@ class Reader:
 
 
 def _parts(shape: Shape, *, apart: bool) -> list[Shape]:
-    """The statements of one page: past a row of a single range, what shares its value, then what lies beyond."""
+    """The statements of one page: in a single range first the rows with the cursor's value, then those past it."""
     if not apart or shape.cursor != "value":
         return [shape]
     return [shape._replace(cursor="tied"), shape._replace(cursor="past")]
 
 
 def _of_causes(rows: list[Row], terms: Sequence[Term], head: int) -> list[Row]:
-    """The rows whose error has the signature that is asked for."""
+    """The rows whose error has the wanted signature."""
     signatures = signatures_of([row[head] or None for row in rows])
     fits = {signature: all(term.matches_signature(signature) for term in terms) for signature in set(signatures)}
     return list(compress(rows, map(fits.__getitem__, signatures)))
 
 
 def _in_one_pass(arms: list[Arm]) -> list[Arm]:
-    """Segments of the same source as one arm, so that a table without the index is walked once."""
+    """One arm per source, so that a table without the index is scanned once."""
     by_source: dict[int, list[Arm]] = {}
     for arm in arms:
         by_source.setdefault(id(arm[0].source), []).append(arm)

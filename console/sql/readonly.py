@@ -1,4 +1,4 @@
-"""The SQLite authorizer that lets a connection read and do nothing else."""
+"""An SQLite authorizer that allows a connection to read and nothing else."""
 
 from __future__ import annotations
 
@@ -7,44 +7,21 @@ from collections.abc import Iterable
 
 _READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE, sqlite3.SQLITE_TRANSACTION})
 
-_PRAGMAS = frozenset(
-    {
-        "table_info",
-        "table_xinfo",
-        "table_list",
-        "index_list",
-        "index_info",
-        "index_xinfo",
-        "foreign_key_list",
-        "data_version",
-        "read_uncommitted",
-        "journal_mode",
-        "user_version",
-        "application_id",
-        "encoding",
-        "database_list",
-        "page_count",
-    }
-)
-"""Pragmas that only tell; with an argument, only those whose argument is a name to look up."""
-
 _WITH_NAME = frozenset(
-    {
-        "table_info",
-        "table_xinfo",
-        "table_list",
-        "index_list",
-        "index_info",
-        "index_xinfo",
-        "foreign_key_list",
-    }
+    {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list"}
 )
+"""Pragmas whose argument is a name to look up."""
+_PRAGMAS = _WITH_NAME | {
+    "data_version", "read_uncommitted", "journal_mode", "user_version", "application_id", "encoding", "database_list",
+    "page_count",
+}
+"""Pragmas that change nothing."""
 
 _FORBIDDEN_FUNCTIONS = frozenset({"load_extension", "writefile", "edit", "fts3_tokenizer"})
 
 
 def allow_reading_only(connection: sqlite3.Connection, functions: Iterable[str] = ()) -> None:
-    """ATTACH, VACUUM INTO, temp tables, every writing pragma: refused by the connection itself."""
+    """Make the connection refuse ATTACH, VACUUM INTO, temporary tables and every pragma that writes."""
     own = frozenset(functions)
 
     def authorize(

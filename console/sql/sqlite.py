@@ -1,54 +1,69 @@
-"""SQLite databases that belong to someone else: never created, never migrated, never left locked."""
+"""SQLite databases of other systems: never created, never migrated, never left locked."""
 
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
-import sqlalchemy as sa
-from sqlalchemy.dialects.sqlite.pysqlite import dialect as sqlite_dialect
-from sqlalchemy.engine import Dialect
+from sqlalchemy import event
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
+from console.core.budget import hold_limit
 from console.core.faults import (
     BackendBusy,
     BackendFault,
     ConfigFault,
     DeadlineExceeded,
-    ReadOnlyRefused,
+    ReadTooLong,
     Unreachable,
     WrongSchema,
 )
 from console.core.paths import expanded
 from console.core.ports import Stop
-from console.sql.database import Row, RowRefused, TransactionRefused
-from console.sql.idle import Idle
+from console.sql.database import (
+    EngineDatabase,
+    Execute,
+    Row,
+    Writer,
+    begin_with,
+    charge_time,
+    make_engine,
+    parse_url,
+    rows_of,
+    start_timing,
+)
+from console.sql.guarded import SqliteGuard, Target
 from console.sql.readonly import allow_reading_only
-from console.sql.statement import Prepared
 from console.sql.times import IsoText
+from console.sql.values import converted
 
+_POOL_SIZE = 4
 _CACHE_KIB = 32_768
-_STEPS_BETWEEN_LOOKS = 20_000
-"""How many virtual machine steps SQLite takes before it asks whether the deadline has passed."""
+_STEPS_BETWEEN_CHECKS = 20_000
+"""How many virtual machine steps SQLite takes before it checks the deadline."""
 
-_READS_OF_A_MOVING_FILE = 20
-
-_REFUSALS = (sqlite3.IntegrityError, OverflowError)
-"""An integer past 64 bits is refused by the driver in the database's stead."""
+_READS_OF_A_CHANGING_FILE = 20
+_SIZE_PROBES = 300
 
 _REASONS: tuple[tuple[str, type[BackendFault], str], ...] = (
     ("file is not a database", Unreachable, "the file is not an SQLite database"),
     ("unable to open database file", Unreachable, "the file cannot be opened"),
     ("disk image is malformed", Unreachable, "the database file is damaged"),
-    ("locked", BackendBusy, "someone holds its lock"),
-    ("busy", BackendBusy, "someone holds its lock"),
-    ("interrupted", DeadlineExceeded, "the query was given up"),
+    ("locked", BackendBusy, "another process holds its lock"),
+    ("busy", BackendBusy, "another process holds its lock"),
+    ("interrupted", DeadlineExceeded, "the query was stopped"),
     ("no such table", WrongSchema, ""),
     ("no such column", WrongSchema, ""),
     ("readonly database", BackendFault, "the database cannot be written"),
@@ -58,17 +73,52 @@ _REASONS: tuple[tuple[str, type[BackendFault], str], ...] = (
 )
 
 
-def translate(error: sqlite3.Error, place: str) -> BackendFault:
-    """The fault that says in the operator's words what SQLite said in its own."""
-    said = str(error)
+def translate(error: BaseException, place: str) -> BackendFault:
+    """The fault for an error of SQLite, in plain words."""
+    message = str(error)
     for words, fault, meaning in _REASONS:
-        if words in said:
-            return fault(f"{meaning} ({said})" if meaning else said, where=place)
-    return BackendFault(said, where=place)
+        if words in message:
+            return fault(f"{meaning} ({message})" if meaning else message, where=place)
+    return BackendFault(message, where=place)
 
 
-class _Tolerant:
-    """Decodes what is not UTF-8 too, and notes whether there was any."""
+class RetriageDialect(SQLiteDialect_pysqlite):
+    """SQLAlchemy's SQLite dialect without the `floor` and `regexp` it would put in place of the database's own."""
+
+    supports_statement_cache = True
+
+    def on_connect(self) -> None:  # type: ignore[override]
+        return None
+
+
+registry.register("sqlite.retriage", __name__, RetriageDialect.__name__)
+
+
+def sqlite_engine(connect: Callable[[ConnectionPoolEntry], sqlite3.Connection], **options: Any) -> Engine:
+    """An engine whose connections are made by `connect`, as many as are needed at a time; a few are kept."""
+    engine = make_engine("sqlite+retriage://", poolclass=QueuePool, pool_size=_POOL_SIZE, max_overflow=-1, **options)
+    event.listen(engine, "do_connect", lambda _dialect, record, _args, _parameters: connect(record))
+    return engine
+
+
+def connect(path: Path, mode: str, patience: float) -> sqlite3.Connection:
+    """A connection in autocommit mode. The mode is part of the URI, so that the file is never created."""
+    return sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?{mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=patience,
+        cached_statements=256,
+    )
+
+
+def driver_of(connection: Connection) -> sqlite3.Connection:
+    return cast("sqlite3.Connection", connection.connection.driver_connection)
+
+
+class _LenientDecoder:
+    """Decodes text that is not UTF-8 too, and remembers whether there was any."""
 
     def __init__(self) -> None:
         self.needed = False
@@ -81,49 +131,40 @@ class _Tolerant:
             return raw.decode("utf-8", "surrogateescape")
 
 
-def _encodable(value: Any) -> Any:
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+def cause_of(error: Exception) -> BaseException:
+    """The driver's error, which SQLAlchemy wraps unless it is raised while rows are fetched."""
+    return (error.orig or error) if isinstance(error, DBAPIError) else error
 
 
-class SqliteWriter:
-    """One `BEGIN IMMEDIATE` transaction."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._savepoints = 0
-
-    def execute(self, sql: str, parameters: Any = ()) -> Sequence[Row]:
-        try:
-            return self._connection.execute(sql, parameters).fetchall()
-        except _REFUSALS as error:
-            raise self._refused(error) from None
-
-    def executemany(self, sql: str, rows: Sequence[Any]) -> None:
-        try:
-            self._connection.executemany(sql, rows)
-        except _REFUSALS as error:
-            raise self._refused(error) from None
-
-    def _refused(self, error: Exception) -> Exception:
-        return (RowRefused if self._connection.in_transaction else TransactionRefused)(str(error))
-
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
-        self._savepoints += 1
-        name = f"s{self._savepoints}"
-        self._connection.execute(f"SAVEPOINT {name}")
-        try:
-            yield
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute(f"ROLLBACK TO {name}")
-                self._connection.execute(f"RELEASE {name}")
-            raise
-        self._connection.execute(f"RELEASE {name}")
+def _is_undecodable(error: Exception) -> bool:
+    return "decode to UTF-8" in str(cause_of(error))
 
 
-class SqliteDatabase:
-    """One SQLite file. Reads go through connections that can only read, writes through ones that begin at once."""
+def _is_interrupted(error: Exception) -> bool:
+    return "interrupted" in str(cause_of(error))
+
+
+def _held_for(connection: Connection) -> float:
+    """Seconds since the statement, or the transaction around it, began to read."""
+    began: float = connection.info["held" if "held" in connection.info else "began"]
+    return time.perf_counter() - began
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _prepare_for_chunks(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
+    """A chunk is prepared in a temporary table in memory; its pages stay in the cache until they are written."""
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+
+
+class SqliteDatabase(EngineDatabase):
+    """One SQLite file. Connections for reading can only read; write transactions take the lock at once."""
+
+    refusals = (sqlite3.IntegrityError, OverflowError)
+    """The driver itself rejects an integer of more than 64 bits."""
 
     def __init__(
         self,
@@ -133,87 +174,70 @@ class SqliteDatabase:
         deadline: timedelta = timedelta(seconds=5),
         functions: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
-        self.place = str(path)
         self._path = path
-        self._read_only = read_only
         self._deadline = deadline.total_seconds()
         self._functions = {**IsoText().functions, **(functions or {})}
-        self._reading = Idle(self._open_reading)
-        self._writing = Idle(self._open_writing)
-        self._seen: object = None
-        self._generation = 0
-        self.dialect: Dialect = sqlite_dialect()
+        self._cancellations = 0
+        reader = sqlite_engine(
+            self._connect_for_reading,
+            isolation_level="AUTOCOMMIT",
+            skip_autocommit_rollback=True,
+            pool_reset_on_return=None,
+        )
+        writer = sqlite_engine(lambda _: self._connect("mode=rw"))
+        event.listen(reader, "connect", self._guard)
+        event.listen(writer, "connect", _prepare_for_chunks)
+        begin_with(writer, "BEGIN IMMEDIATE")
+        super().__init__(str(path), reader, writer, read_only=read_only)
 
-    # -- opening ---------------------------------------------------------------------------------
+    # -- connecting ------------------------------------------------------------------------------
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         if not self._path.exists():
             raise Unreachable("there is no such file", where=self.place, fix="Check the path in the url.")
         if self._path.is_dir():
             raise Unreachable("this is a directory, not a database file", where=self.place)
-        uri = f"file:{quote(str(self._path.absolute()))}?{mode}"
-        connection = sqlite3.connect(
-            uri,
-            uri=True,
-            isolation_level=None,
-            check_same_thread=False,
-            timeout=self._deadline,
-            cached_statements=256,
-        )
+        connection = connect(self._path, mode, self._deadline)
         for name, function in self._functions.items():
             connection.create_function(name, -1, function, deterministic=True)
         return connection
 
-    def _open_reading(self) -> sqlite3.Connection:
-        with self._told():
-            connection = self._connect(self._reading_mode())
-            connection.execute("PRAGMA query_only = 1")
-            connection.execute("PRAGMA temp_store = MEMORY")
-            allow_reading_only(connection, self._functions)
-            return connection
+    def _connect_for_reading(self, record: ConnectionPoolEntry) -> sqlite3.Connection:
+        """In read-only mode a WAL database without a writer is opened immutable: `mode=ro` would create -wal and -shm.
 
-    def _open_writing(self) -> sqlite3.Connection:
-        """A chunk is prepared in a table in memory, and its pages stay in the cache until it is written."""
-        with self._told():
-            connection = self._connect("mode=rw")
-            connection.execute("PRAGMA temp_store = MEMORY")
-            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-            return connection
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        """What SQLite says on the way, in our words."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise translate(error, self.place) from None
-
-    def _reading_mode(self) -> str:
-        """In audit mode a quiet WAL database is opened immutable: `mode=ro` would leave -wal and -shm behind.
-
-        A log whose writer crashed is read by `mode=ro`, which leaves a -shm. What leaves none (`vfs=unix-none`) has no
-        locks, and on closing deletes a log without a whole transaction in it.
+        A log left by a crashed writer is read with `mode=ro`, which creates a -shm file. The only way without one
+        (`vfs=unix-none`) takes no locks, and deletes on closing a log that holds no complete transaction.
         """
         if not self._read_only:
-            return "mode=rw"
-        return "mode=ro&immutable=1" if self._is_quiet_wal() else "mode=ro"
+            return self._connect("mode=rw")
+        record.info["state"] = self._state()
+        return self._connect("mode=ro&immutable=1" if self._is_quiet_wal() else "mode=ro")
+
+    def _guard(self, connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
+        connection.execute("PRAGMA query_only = 1")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        allow_reading_only(connection, self._functions)
 
     def _is_quiet_wal(self) -> bool:
+        return self._has_log() and not self._wal_size()
+
+    def _has_log(self) -> bool:
+        """Whether its journal is a write-ahead log."""
         try:
             with self._path.open("rb") as file:
                 header = file.read(20)
         except OSError:
             return False
-        return header[18:20] == b"\x02\x02" and not self._wal_size()
+        return header[18:20] == b"\x02\x02"
 
     def _wal_size(self) -> int:
         try:
-            return Path(f"{os.path.realpath(self._path)}-wal").stat().st_size  # SQLite keeps it beside the real file
+            return Path(f"{os.path.realpath(self._path)}-wal").stat().st_size  # SQLite creates it next to the real file
         except OSError:
             return 0
 
-    def _fingerprint(self) -> object:
-        """What tells that an immutable connection has gone stale."""
+    def _state(self) -> object:
+        """What the file looks like now. An immutable connection is out of date once this changes."""
         try:
             seen = self._path.stat()
         except OSError:
@@ -222,150 +246,152 @@ class SqliteDatabase:
             return (seen.st_dev, seen.st_ino, "wal")
         return (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
 
+    def _has_changed(self, connection: Connection) -> bool:
+        """Whether the file has changed since this connection was opened; only read-only mode needs to know."""
+        return self._read_only and self._state() != connection.info["state"]
+
+    def _renew_if_changed(self, connection: Connection) -> None:
+        if self._has_changed(connection):
+            connection.invalidate()  # the next statement opens a new one
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (DBAPIError, sqlite3.Error) as error:
+            raise translate(cause_of(error), self.place) from None
+
     # -- reading ---------------------------------------------------------------------------------
 
-    def _reopen_if_changed(self) -> object:
-        """The state of the file that is read from now on."""
-        if not self._read_only:
-            return None
-        if (now := self._fingerprint()) != self._seen:
-            self._reading.close()
-            self._seen = now
-        return now
+    def _start_deadline(self, connection: Connection, cancellations: int) -> None:
+        """SQLite gives up after the deadline, once `cancel` has been called again, or when writers wait too long."""
+        end, limit = time.monotonic() + self._deadline, self._hold_limit()
 
-    def _moved(self, since: object) -> bool:
-        return self._read_only and self._fingerprint() != since
+        def give_up() -> bool:
+            late = time.monotonic() > end or self._cancellations != cancellations
+            return late or (limit is not None and _held_for(connection) > limit)
 
-    def _watched(self, connection: sqlite3.Connection, generation: int) -> None:
-        """The deadline begins now; what was cancelled since `generation` is given up."""
-        end = time.monotonic() + self._deadline
-        connection.set_progress_handler(
-            lambda: time.monotonic() > end or self._generation != generation, _STEPS_BETWEEN_LOOKS
-        )
+        driver_of(connection).set_progress_handler(give_up, _STEPS_BETWEEN_CHECKS)
 
-    def read(self, statement: Prepared, now: datetime, given: Mapping[str, Any] | None = None) -> list[Row]:
-        return self.fetch(statement.sql, statement.parameters(now, given or {}))
+    def _hold_limit(self) -> float | None:
+        """With a rollback journal a reader keeps writers waiting; with a write-ahead log it does not."""
+        return None if (limit := hold_limit()) is None or self._has_log() else limit
 
-    def fetch(self, sql: str, parameters: Any) -> list[Row]:
-        """Rows of a statement in the driver's own words.
+    def _require_short_hold(self, connection: Connection) -> None:
+        limit = self._hold_limit()
+        if limit is not None and _held_for(connection) > limit:
+            raise ReadTooLong(f"its writers would wait for more than {limit * 1000:.0f} ms", where=self.place)
 
-        An immutable connection sees no lock, so what was read while the file changed is read again; a file that is
-        half of each state may even look damaged.
-        """
-        for _ in range(_READS_OF_A_MOVING_FILE):
-            state = self._reopen_if_changed()
-            place, raw = self._reading.take()
-            try:
-                rows = self._fetch(raw, sql, parameters)
-            except DeadlineExceeded:
-                raise
-            except BackendFault:
-                if not self._moved(state):
-                    raise
-                continue
-            finally:
-                self._reading.give_back(place, raw)
-            if not self._moved(state):
-                return rows
+    def _all(self, execute: Execute, parameters: Any) -> list[Row]:
+        """An immutable connection takes no lock. If the file changed during a read, the read is repeated; a file
+        that is half old and half new may even look damaged."""
+        with self._translated():
+            for _ in range(_READS_OF_A_CHANGING_FILE):
+                with self._reader.connect() as connection:
+                    self._renew_if_changed(connection)
+                    try:
+                        rows = self._fetch(connection, execute, parameters)
+                    except (DBAPIError, sqlite3.Error) as error:
+                        if _is_interrupted(error):
+                            self._require_short_hold(connection)
+                        if _is_interrupted(error) or not self._has_changed(connection):
+                            raise
+                        continue
+                    if not self._has_changed(connection):
+                        return rows
         raise BackendBusy("the file keeps changing while it is read", where=self.place)
 
-    def _fetch(self, raw: sqlite3.Connection, sql: str, parameters: Any) -> list[Row]:
-        self._watched(raw, self._generation)
+    def _fetch(self, connection: Connection, execute: Execute, parameters: Any) -> list[Row]:
+        driver = driver_of(connection)
+        self._start_deadline(connection, self._cancellations)
         try:
-            rows = raw.execute(sql, parameters).fetchall()
-        except sqlite3.OperationalError as error:
-            if "decode to UTF-8" not in str(error):
-                raise translate(error, self.place) from None
-            raw.text_factory = _Tolerant()
-            return self._fetch(raw, sql, parameters)
+            rows = rows_of(execute(connection, parameters))
         except UnicodeEncodeError:
-            return self._fetch(raw, sql, [_encodable(value) for value in parameters])
-        except sqlite3.Error as error:
-            raise translate(error, self.place) from None
-        if raw.text_factory is not str:  # the next page may well be as odd as this one
-            raw.text_factory = _Tolerant() if raw.text_factory.needed else str
+            return self._fetch(connection, execute, converted(parameters, _encodable))
+        except (DBAPIError, sqlite3.OperationalError) as error:
+            if not _is_undecodable(error):
+                raise
+            driver.text_factory = _LenientDecoder()
+            return self._fetch(connection, execute, parameters)
+        if driver.text_factory is not str:  # the next page may need it too
+            driver.text_factory = _LenientDecoder() if driver.text_factory.needed else str
         return rows
 
-    def stream(self, statement: Prepared, now: datetime, stop: Stop, size: int = 5_000) -> Iterator[list[Row]]:
-        """What an immutable connection has given out cannot be read again: a file that changes after that ends the
-        stream, before that it is begun again."""
-        parameters, given = statement.parameters(now, {}), False
-        for _ in range(_READS_OF_A_MOVING_FILE):
-            state = self._reopen_if_changed()
-            try:
-                with closing(self._stream(statement.sql, parameters, stop, size)) as batches:
-                    for rows in batches:
-                        if self._moved(state):
-                            break
-                        given = True
-                        yield rows
-            except DeadlineExceeded:
-                raise
-            except BackendFault:
-                if not self._moved(state):
-                    raise
-            if not self._moved(state) or stop.requested:
-                return
-            if given:
+    def _batches(self, execute: Execute, parameters: Any, stop: Stop, size: int) -> Iterator[list[Row]]:
+        """If the file changes before the first batch, reading starts again; after it, the stream ends with a fault."""
+        started = False
+        for _ in range(_READS_OF_A_CHANGING_FILE):
+            with self._translated(), self._reader.connect() as connection:
+                self._renew_if_changed(connection)
+                try:
+                    with closing(self._stream(connection, execute, parameters, stop, size)) as batches:
+                        for rows in batches:
+                            if self._has_changed(connection):
+                                break
+                            started = True
+                            yield rows
+                except (DBAPIError, sqlite3.Error) as error:
+                    if _is_interrupted(error):
+                        self._require_short_hold(connection)
+                    if _is_interrupted(error) or not self._has_changed(connection):
+                        raise
+                if not self._has_changed(connection) or stop.requested:
+                    return
+            if started:
                 break
         raise BackendBusy("the file changed while it was read", where=self.place)
 
-    def _stream(self, sql: str, parameters: Any, stop: Stop, size: int) -> Generator[list[Row], None, None]:
-        """Text that is not UTF-8 is met only on the way: within one read transaction the statement is then
-        run again by a decoder that bears it, and what was already given out is passed over."""
-        with self._reading.taken() as raw:
-            given = 0
-            try:
-                raw.execute("BEGIN")
-                for factory in (str, _Tolerant()):
-                    raw.text_factory = factory
-                    try:
-                        for rows in self._batches(raw, sql, parameters, stop, size, given):
-                            given += len(rows)
-                            yield rows
-                        break
-                    except sqlite3.OperationalError as error:
-                        if "decode to UTF-8" not in str(error) or factory is not str:
-                            raise
-            except sqlite3.Error as error:
-                raise translate(error, self.place) from None
-            finally:
-                raw.text_factory = str
-                if raw.in_transaction:
-                    raw.rollback()
+    def _stream(
+        self, connection: Connection, execute: Execute, parameters: Any, stop: Stop, size: int
+    ) -> Generator[list[Row], None, None]:
+        """Text that is not UTF-8 shows up only while rows are read. Then the statement is executed again with a
+        lenient decoder, in the same read transaction, and the rows already returned are skipped."""
+        driver, returned = driver_of(connection), 0
+        try:
+            connection.exec_driver_sql("BEGIN")
+            for decoder in (str, _LenientDecoder()):
+                driver.text_factory = decoder
+                try:
+                    for rows in self._fetch_many(connection, execute, parameters, stop, size, returned):
+                        returned += len(rows)
+                        yield rows
+                    break
+                except (DBAPIError, sqlite3.OperationalError) as error:
+                    if not _is_undecodable(error) or decoder is not str:
+                        raise
+        finally:
+            driver.text_factory = str
+            driver.rollback()
+            connection.info.pop("held", None)
 
-    def _batches(
-        self, raw: sqlite3.Connection, sql: str, parameters: Any, stop: Stop, size: int, skip: int
+    def _fetch_many(
+        self, connection: Connection, execute: Execute, parameters: Any, stop: Stop, size: int, skip: int
     ) -> Iterator[list[Row]]:
-        generation = self._generation
-        self._watched(raw, generation)
-        cursor = raw.execute(sql, parameters)
+        cancellations = self._cancellations
+        self._start_deadline(connection, cancellations)
+        cursor = cast("sqlite3.Cursor", execute(connection, parameters).cursor)
+        connection.info.setdefault("held", connection.info["began"])
         while not stop.requested and (rows := cursor.fetchmany(size)):
+            self._require_short_hold(connection)
+            charge_time(connection)
             if skip < len(rows):
                 yield rows[skip:]
             skip = max(0, skip - len(rows))
-            self._watched(raw, generation)  # the time the rows were worked on is not the database's
+            self._start_deadline(connection, cancellations)  # the caller's own work does not count
+            start_timing(connection)
+        charge_time(connection)
         cursor.close()
 
     # -- writing ---------------------------------------------------------------------------------
 
     @contextmanager
-    def writing(self) -> Iterator[SqliteWriter]:
-        if self._read_only:
-            raise ReadOnlyRefused(where=self.place)
-        with self._writing.taken() as raw:
-            try:
-                raw.execute("BEGIN IMMEDIATE")
-                try:
-                    yield SqliteWriter(raw)
-                except BaseException:
-                    raw.rollback()
-                    raise
-                raw.execute("COMMIT")
-            except sqlite3.Error as error:
-                if raw.in_transaction:
-                    raw.rollback()
-                raise translate(error, self.place) from None
+    def _transaction(self) -> Iterator[Writer]:
+        with self._translated(), self._writer.begin() as connection:
+            yield Writer(connection, self.refusals, str, lambda: None)
+
+    def guard(self, target: Target) -> SqliteGuard:
+        """The guarded writes to a table."""
+        return SqliteGuard(self, target)
 
     # -- the rest --------------------------------------------------------------------------------
 
@@ -377,8 +403,7 @@ class SqliteDatabase:
         return {name: kind for _, name, kind, *_ in self._pragma("table_info", table)}
 
     def has_rowid(self, table: str) -> bool:
-        """Whether rows have a rowid to break ties with: not in views and WITHOUT ROWID tables, nor where a column
-        of that name hides it."""
+        """Whether rows have a rowid: not in views and WITHOUT ROWID tables, nor where a column has that name."""
         if any(name.lower() == "rowid" for name in self.columns(table)):
             return False
         return any(
@@ -388,34 +413,45 @@ class SqliteDatabase:
         )
 
     def has_index(self, table: str, columns: Sequence[str]) -> bool:
-        """Whether a full index begins with these columns."""
+        """By SQLite's own lists. SQLAlchemy finds partial indexes by a regular expression over their DDL, and prints a
+        warning for every index on an expression."""
         wanted = list(columns)
-        for _, index, _, _, partial in self._pragma("index_list", table):
-            indexed = [name for _, _, name in self._pragma("index_info", index)]
-            if not partial and indexed[: len(wanted)] == wanted:
-                return True
-        return False
+        return any(
+            [name for _, _, name in self._pragma("index_info", index)][: len(wanted)] == wanted
+            for _, index, _, _, partial in self._pragma("index_list", table)
+            if not partial
+        )
+
+    def estimated_rows(self, table: str) -> int | None:
+        """By random rowids: how many of them exist. A table may have deleted most of its rows."""
+        if not self.has_rowid(table):
+            return None
+        quoted = self.dialect.identifier_preparer.quote_identifier(table)
+        ((first, last),) = self.fetch(f"SELECT min(rowid), max(rowid) FROM {quoted}", ())  # noqa: S608
+        if first is None:
+            return 0
+        span = last - first + 1
+        probes = [random.randint(first, last) for _ in range(_SIZE_PROBES)]
+        marks = ", ".join("?" * len(probes))
+        ((found,),) = self.fetch(f"SELECT count(*) FROM {quoted} WHERE rowid IN ({marks})", probes)  # noqa: S608
+        return int(span * found / len(set(probes)))
 
     def writable(self) -> bool:
-        """Whether the file and its folder would let this process write."""
-        real = Path(os.path.realpath(self._path))  # its log is made beside that one, not beside a symlink
+        """Whether this process may write the file and its folder."""
+        real = Path(os.path.realpath(self._path))  # SQLite creates the log next to this file, not next to a symlink
         return os.access(real, os.W_OK) and os.access(real.parent, os.W_OK)
 
     def now(self) -> datetime:
-        """SQLite has no clock but its host's."""
+        """This machine's time: SQLite has no clock of its own."""
         return datetime.now(UTC)
 
     def cancel(self) -> None:
-        self._generation += 1
-
-    def close(self) -> None:
-        self._reading.close()
-        self._writing.close()
+        self._cancellations += 1
 
 
 def sqlite_path(url: str) -> Path:
     """The file of a `sqlite:///…` URL."""
-    parsed = sa.make_url(url)
+    parsed = parse_url(url)
     if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
         raise ConfigFault("the url must name a file, as in sqlite:////srv/queue.db")
     return expanded(parsed.database, ConfigFault)

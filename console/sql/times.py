@@ -1,11 +1,11 @@
-"""How a database stores instants, and how they become aware UTC datetimes and bound values again.
+"""The ways in which systems store times, and their conversion from and to aware UTC datetimes.
 
-Bound values are converted, never columns, so that an index on a time column still serves.
+Bound values are converted rather than columns, so that an index on a time column still serves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
@@ -17,12 +17,12 @@ from console.core.faults import ConfigFault
 
 
 def zone_named(name: str, place: str = "") -> tzinfo:
-    """A zone by its name in the time zone database."""
+    """The zone with this name in the time zone database."""
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError):
         raise ConfigFault(
-            f"the time zone {name!r} is not known here", where=place, fix="Set time_zone to a name as Europe/Berlin."
+            f"unknown time zone {name!r}", where=place, fix="Set time_zone to a name such as Europe/Berlin."
         ) from None
 
 
@@ -33,16 +33,16 @@ class TimeStyle(Protocol):
         """The bound value for an instant."""
 
     def decode(self, raw: Any) -> datetime | None:
-        """The instant a stored value means; None when there is none or it is not a time."""
+        """The instant of a stored value; None for NULL and for what is not a time."""
 
     def bound(self, instant: datetime) -> Any:
-        """An instant to compare with `compared`."""
+        """The bound value that is compared with `compared`."""
 
     def compared(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        """What compares exactly as the instants `decode` reads do; NULL for what is not a time."""
+        """An expression that compares exactly as the decoded instants do; NULL for what is not a time."""
 
     def ordered(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        """What sorts as the instants do, as cheaply as the rows that are as they should be allow."""
+        """An expression that sorts as the instants do, and is cheap for values in the usual format."""
 
 
 _MOMENT = timedelta(milliseconds=1)
@@ -50,7 +50,7 @@ _CALENDAR = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 
 
 def _in(zone: tzinfo, instant: datetime) -> datetime:
-    """The wall clock there; the first and last hours of the calendar stay what they are."""
+    """The wall-clock time in the zone; the first and last hours of the calendar are not converted."""
     try:
         return instant if instant.tzinfo is zone else instant.astimezone(zone)
     except OverflowError:
@@ -67,16 +67,16 @@ def _utc(instant: datetime) -> datetime | None:
 
 
 def _within(column: ColumnElement[Any], first: str, last: str) -> ColumnElement[Any]:
-    """A time of PostgreSQL where Python's calendar has it; infinity and what lies past the calendar are no times."""
+    """A time of PostgreSQL if Python can hold it; infinity and other years become NULL."""
     return sa.case((column.between(sa.literal_column(first), sa.literal_column(last)), column))
 
 
 UTC_TEXT = "retriage_utc"
-"""An SQL function of our own: any text that is a time, as the same instant in UTC in one form; else NULL."""
+"""Our own SQL function: a text that is a time, as the same instant in UTC in one format; else NULL."""
 
 
 def in_bytes(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Text as its bytes, because SQLite gives no function text that is not UTF-8; NULL for what is not text."""
+    """Text as bytes, because SQLite passes no text to a function that is not UTF-8; NULL for other types."""
     is_text = sa.func.typeof(column) == sa.literal_column("'text'")
     return sa.case((is_text, sa.cast(column, sa.LargeBinary)))
 
@@ -84,8 +84,8 @@ def in_bytes(column: ColumnElement[Any]) -> ColumnElement[Any]:
 class IsoText:
     """ISO-8601 text as `datetime.isoformat()` writes it in UTC; text without an offset is read in `zone`.
 
-    Text in that form compares as its instants do. Text in other forms (`Z`, another offset, a blank for
-    the T) does not, and what only looks like a time must not compare at all: hence the function.
+    Text in that format sorts as its instants do. Text in other formats (`Z`, another offset, a blank instead of the
+    T) does not, and text that only looks like a time must not match at all: that is what the function is for.
     """
 
     def __init__(self, zone: tzinfo = UTC) -> None:
@@ -93,7 +93,7 @@ class IsoText:
 
     @property
     def functions(self) -> dict[str, Callable[[Any], Any]]:
-        """What a connection must offer so that `compared` and `ordered` work on it."""
+        """The SQL functions that a connection needs for `compared` and `ordered`."""
         return {UTC_TEXT: self._utc_text}
 
     def _utc_text(self, raw: bytes | None) -> str | None:
@@ -101,18 +101,14 @@ class IsoText:
         return None if at is None else at.isoformat()
 
     def decode_bytes(self, raw: bytes | None) -> datetime | None:
-        """As `decode`, for a function that was given `in_bytes` of a column."""
+        """Like `decode`, for an SQL function that gets `in_bytes` of a column."""
         return self.decode(raw.decode("ascii")) if raw is not None and raw.isascii() else None
 
     def encode(self, instant: datetime) -> str:
-        return self.encode_all((instant,))[0]
-
-    def encode_all(self, instants: Sequence[datetime]) -> list[str]:
-        zone = self._zone
-        return [(one if one.tzinfo is zone else _in(zone, one)).isoformat() for one in instants]
+        return (instant if instant.tzinfo is self._zone else _in(self._zone, instant)).isoformat()
 
     def decode(self, raw: Any) -> datetime | None:
-        if not isinstance(raw, str) or not raw.isascii():  # a separator may be any letter to Python
+        if not isinstance(raw, str) or not raw.isascii():  # Python accepts any character as separator
             return None
         try:
             instant = datetime.fromisoformat(raw)
@@ -134,12 +130,12 @@ class IsoText:
 
 
 class Naive:
-    """TIMESTAMP without time zone, written in `zone`. The hour a clock repeats is read as its first pass."""
+    """TIMESTAMP without time zone, written in `zone`. In the hour that clocks repeat the first pass is meant."""
 
     def __init__(self, zone: tzinfo = UTC) -> None:
         self.zone = zone
         self.repeats = zone.utcoffset(None) is None
-        """The zone has hours that its clocks show twice."""
+        """Whether the zone has hours that its clocks show twice."""
         self._is_utc = zone.utcoffset(None) == timedelta(0)
 
     def encode(self, instant: datetime) -> datetime:
@@ -153,14 +149,14 @@ class Naive:
         return raw if raw.tzinfo is UTC else _utc(raw)
 
     def ambiguous(self, raw: Any) -> bool:
-        """Whether the wall-clock time happened twice."""
+        """Whether this wall-clock time happened twice."""
         if not self.repeats or not isinstance(raw, datetime) or raw.tzinfo:
             return False
         first, second = (raw.replace(tzinfo=self.zone, fold=fold).utcoffset() for fold in (0, 1))
         return first is not None and second is not None and first > second
 
     def bound(self, instant: datetime) -> datetime:
-        """Within the second pass of a repeated hour everything stored in that hour lies before it: the hour's end."""
+        """In the second pass of a repeated hour, everything stored in that hour is earlier: the end of the hour."""
         local = _in(self.zone, instant)
         return local.replace(tzinfo=None) if not local.fold else self._end_of_repeat(local)
 
@@ -182,7 +178,7 @@ class Naive:
         return _within(column, *map(self._literal, _CALENDAR))
 
     def later(self, column: ColumnElement[Any], wait: ColumnElement[Any]) -> ColumnElement[Any]:
-        """A stored time and an interval, by the zone's own hours; at most the end of the calendar, as a policy says."""
+        """A stored time plus an interval, in the zone's own hours; at most the end of the calendar."""
         zone = sa.literal(str(self.zone), sa.Text())
         end: ColumnElement[Any] = sa.literal_column(self._literal(_CALENDAR[1]))
         moved = sa.func.timezone(zone, sa.func.timezone(zone, self.compared(column)) + wait)
@@ -208,7 +204,7 @@ class Aware:
         return self.encode(instant)
 
     def compared(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
-        """A time is read in the zone of the session, where its year may be another one: hence each end twice."""
+        """Each end of the calendar in UTC and in the session's zone, because the year may differ between them."""
         first, last = ([f"timestamptz '{end.replace(tzinfo=zone)}'" for zone in (UTC, None)] for end in _CALENDAR)
         return _within(column, f"greatest({', '.join(first)})", f"least({', '.join(last)})")
 

@@ -1,21 +1,28 @@
-"""Stored values as the console reads them, whatever a loosely typed database holds."""
+"""Stored values of any type: a loosely typed database may hold anything."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from datetime import date
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, date, datetime
 from typing import Any
 from uuid import UUID
 
-from console.sql.statement import is_unicode
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.functions import FunctionElement
+
+from console.core.text import DETAIL_LIMIT
 
 _LEADING_INTEGER = re.compile(r"[ \t-\r]*([+-]?[0-9]+)")
 _LARGEST = 2**63 - 1
 
 
 def whole_number(raw: Any) -> int:
-    """What SQLite's CAST AS INTEGER makes of a value, below zero read as zero."""
+    """A value as SQLite's CAST AS INTEGER reads it; negative numbers become zero."""
     if isinstance(raw, int):
         return max(raw, 0)
     if isinstance(raw, float):
@@ -37,14 +44,17 @@ def text(raw: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A stored value as JSON can hold it, so that an image compares with itself after a journey through text."""
+    """A stored value as JSON can hold it, so that a before-image is the same after it was written and read."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        with suppress(OverflowError):  # at the ends of the calendar
+            value = value.astimezone(UTC)  # whatever the session's time zone is
     if isinstance(value, date):
         return value.isoformat()
     return str(value) if isinstance(value, UUID) else value
 
 
 def storable(image: Sequence[Any]) -> bool:
-    """Whether an image can be kept as JSON and come back the same: no bytes, no text that is not Unicode."""
+    """Whether JSON can hold this image exactly: no bytes, and no text that is not Unicode."""
     for value in image:
         if isinstance(value, str):
             if not is_unicode(value):
@@ -55,6 +65,91 @@ def storable(image: Sequence[Any]) -> bool:
 
 
 def castable(kind: str) -> str:
-    """A column's type as PostgreSQL tells it, to cast to: `character` and `bit` alone hold one letter, one bit."""
+    """A column's type for a cast: in PostgreSQL `character` and `bit` without a length hold one character or bit."""
     element = kind.removesuffix("[]")
     return {"character": "bpchar", "bit": "varbit"}.get(element, element) + kind[len(element) :]
+
+
+def converted(parameters: Any, convert: Callable[[str], str]) -> Any:
+    """The same parameters with every text converted."""
+
+    def each(value: Any) -> Any:
+        return convert(value) if isinstance(value, str) else value
+
+    if isinstance(parameters, Mapping):
+        return {name: each(value) for name, value in parameters.items()}
+    return tuple(map(each, parameters))
+
+
+def as_bytes(text: str) -> bytes:
+    """The stored bytes of a text that was decoded leniently."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # a lone surrogate, which no decoder produced
+        return text.encode("utf-8", "surrogatepass")
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a driver can encode this text. Text that was decoded leniently may contain surrogates."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+class _FirstCharacters(FunctionElement[Any]):
+    """The beginning of a text: the text and the number of characters."""
+
+    name = "first_characters"
+    inherit_cache = True
+
+
+@compiles(_FirstCharacters)
+def _with_substr(element: _FirstCharacters, compiler: SQLCompiler, **options: Any) -> str:
+    text, count = (compiler.process(clause, **options) for clause in element.clauses)
+    return f"substr({text}, 1, {count})"
+
+
+@compiles(_FirstCharacters, "sqlite")
+def _past_a_nul(element: _FirstCharacters, compiler: SQLCompiler, **options: Any) -> str:
+    """SQLite's substr ends a text at a NUL, but not a blob. Where there is one, bytes are counted."""
+    text, count = (compiler.process(clause, **options) for clause in element.clauses)
+    in_bytes = f"CAST(substr(CAST({text} AS BLOB), 1, {count}) AS TEXT)"
+    return f"CASE WHEN instr({text}, char(0)) > 0 THEN {in_bytes} ELSE substr({text}, 1, {count}) END"
+
+
+def first_characters(column: ColumnElement[Any], characters: int = DETAIL_LIMIT) -> ColumnElement[Any]:
+    """The beginning of a text, so that a huge value is never fetched as a whole."""
+    return _FirstCharacters(column, sa.literal_column(str(characters)))
+
+
+TYPE_LIMIT = 1_000
+"""How many characters are read of a text that is shown but never compared."""
+LARGEST_OWN_VALUE = 64 * 1024
+"""The most bytes of a value that a plan keeps and compares."""
+
+
+def cut_text(column: ColumnElement[Any], *, sqlite: bool) -> ColumnElement[Any]:
+    """A column of any type as it is listed: the beginning of it if it is a long text."""
+    if not sqlite:
+        return first_characters(sa.cast(column, sa.Text), TYPE_LIMIT)
+    return cut_value(column)
+
+
+def cut_value(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A column of SQLite, which may hold a long text whatever its type is: as it is, or the beginning of it."""
+    limit: ColumnElement[Any] = sa.literal_column(str(TYPE_LIMIT))
+    return sa.case((sa.func.length(column) > limit, first_characters(column, TYPE_LIMIT)), else_=column)
+
+
+def is_too_large(column: ColumnElement[Any], *, sqlite: bool) -> ColumnElement[Any]:
+    """Whether a value is too large for a plan. PostgreSQL gives the stored size without reading the value."""
+    size = sa.func.length(column) if sqlite else sa.func.pg_column_size(column)
+    return size > sa.literal_column(str(LARGEST_OWN_VALUE))
+
+
+def native_columns(columns: Iterable[ColumnElement[Any]]) -> list[ColumnElement[Any]]:
+    """Every column as text, cut to the length that the detail view shows."""
+    return [first_characters(sa.cast(column, sa.Text)).label(f"native_{n}") for n, column in enumerate(columns)]
+
+
+def native_values(names: Iterable[str], values: Iterable[Any]) -> tuple[tuple[str, str | None], ...]:
+    """The names and texts of the native columns, as `Detail` shows them."""
+    return tuple((name, None if raw is None else text(raw)) for name, raw in zip(names, values, strict=True))

@@ -1,7 +1,7 @@
-"""Deadlines that hold although the server does not: a silent connection is cut from this side.
+"""Deadlines that hold even if the server is frozen: a silent connection is cut from this side.
 
-A statement timeout is the server's own promise, worth nothing when the server is frozen or the network gone.
-One thread watches all running statements of a database; while nothing runs it sleeps.
+A statement timeout is kept by the server. It does not help if the server is frozen or the network is gone.
+One thread watches all running statements of a database; it sleeps while nothing runs.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from typing import Any
 
 import psycopg
 
-_LOOK_EVERY = 0.1
+_CHECK_EVERY = 0.1
 _CANCEL_PATIENCE = 1.0
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+DriverConnection = psycopg.Connection[tuple[Any, ...]]
 
 
 class Watch:
-    """One connection at work, until `end`."""
+    """One connection in use, and the time until which its server must answer."""
 
-    def __init__(self, connection: Connection, patience: float) -> None:
+    def __init__(self, connection: DriverConnection, patience: float) -> None:
         self.connection = connection
-        self._patience = patience
+        self.patience = patience
         self.end = time.monotonic() + patience
         self.cut = False
         self.cancelled = False
 
     def again(self) -> None:
-        """The server has answered: the deadline starts anew."""
-        self.end = time.monotonic() + self._patience
+        """The server has answered: the deadline starts again."""
+        self.end = time.monotonic() + self.patience
 
     def rest(self) -> None:
         """Nothing is asked of the server until `again`."""
         self.end = math.inf
 
     def cut_off(self) -> None:
-        """Whoever waits for this connection gets an error at once; the server rolls back what was open."""
+        """Close the socket. A thread that waits for the server gets an error at once; the server rolls back."""
         self.cut = True
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self.connection.fileno())) as wire:
             wire.shutdown(socket.SHUT_RDWR)
 
 
 class Watchdog:
-    """All the watches of one database."""
+    """All watches of one database."""
 
     def __init__(self) -> None:
         self._watches: set[Watch] = set()
@@ -56,13 +56,13 @@ class Watchdog:
         self._wake = Event()
         self._thread: Thread | None = None
 
-    def begin(self, connection: Connection, patience: float) -> Watch:
-        """Whoever begins a watch ends it."""
+    def begin(self, connection: DriverConnection, patience: float) -> Watch:
+        """Watch a connection until `end` is called or it is cut."""
         watch = Watch(connection, patience)
         with self._lock:
             self._watches.add(watch)
             if self._thread is None:
-                self._thread = Thread(target=self._look, name="postgres-watchdog", daemon=True)
+                self._thread = Thread(target=self._keep_watch, name="postgres-watchdog", daemon=True)
                 self._thread.start()
             if not self._wake.is_set():
                 self._wake.set()
@@ -72,22 +72,23 @@ class Watchdog:
         with self._lock:
             self._watches.discard(watch)
 
-    def _look(self) -> None:
+    def _keep_watch(self) -> None:
         while True:
             with self._lock:
-                for watch in self._watches:  # not once it has ended: its connection may be somebody else's by then
-                    if not watch.cut and watch.end <= time.monotonic():
-                        watch.cut_off()
+                # Under the lock: after `end` the connection may be used by another thread.
+                for watch in [one for one in self._watches if one.end <= time.monotonic()]:
+                    watch.cut_off()
+                    self._watches.discard(watch)
                 idle = not self._watches
                 if idle:
                     self._wake.clear()
             if idle:
                 self._wake.wait()
             else:
-                time.sleep(_LOOK_EVERY)
+                time.sleep(_CHECK_EVERY)
 
     def cancel(self) -> None:
-        """Give up what is running now, on the server too. Returns at once: a frozen server is not waited for."""
+        """Cancel the statements that run now, on the server too. Returns at once: it does not wait for the server."""
         with self._lock:
             running = [watch for watch in self._watches if not watch.cancelled]
             for watch in running:
@@ -100,7 +101,7 @@ class Watchdog:
             with suppress(psycopg.Error, OSError):
                 if watch in self._watches:
                     watch.connection.cancel_safe(timeout=_CANCEL_PATIENCE)
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_CHECK_EVERY)
         with self._lock:
             for watch in self._watches.intersection(running):
                 watch.cut_off()

@@ -1,14 +1,14 @@
-"""What a plugin's author gives the suite, and what the suite makes of it."""
+"""What the author of a plugin gives to the contract suites, and the rows that the suites make."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import product
-from typing import Any, NamedTuple
+from itertools import cycle, islice, product
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from console.core.backend import Backend, PageRequest
 from console.core.item import ERROR_HEAD, Item, ItemKey
@@ -16,10 +16,12 @@ from console.core.query import NATURAL, Filter, Page, Sort
 from console.testing.clock import FrozenClock
 
 ALL = Filter.parse("condition:*")
+One = TypeVar("One")
+Other = TypeVar("Other")
 
 
 class Sample(NamedTuple):
-    """One row in nobody's format. A time is a datetime, None, or text that is none; a harness writes it natively."""
+    """One row, in no system's format. A time is a datetime, None, or text that is not a time. A harness stores it."""
 
     id: str
     status: str | None
@@ -36,37 +38,36 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """What happens to items behind the backend's back, and what is really stored of them: by the store's own
-    means, never through the backend. Needed of a backend that hands items back."""
+    """Reads and changes the store without the backend. Needed for a backend that can requeue."""
 
     rows: Callable[[], Mapping[ItemKey, object]]
-    """Everything stored of each item; items that share a row share what is stored."""
+    """Everything that is stored of each item. Items that share a row have the same value."""
     touch: Callable[[ItemKey], None]
-    """The item's own system goes on with it, so that it is no longer what a plan has seen."""
+    """Change the item as its own system would, so that it differs from a plan."""
     remove: Callable[[ItemKey], None]
-    """The item is gone."""
+    """Delete the item."""
     read_only: Callable[[], Backend]
-    """The same store, opened again, unable to write."""
+    """Open the same store again, read-only."""
     payload: str = ""
-    """A text that is part of every item's payload, where the system keeps one."""
+    """A text in the payload of every item, if the system stores a payload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Harness:
-    """An open backend over an empty store, and what the suite needs to know of it."""
+    """An open backend on an empty store, and what the suites need to know about it."""
 
     backend: Backend
     put: Callable[[Sequence[Sample]], int]
-    """Write rows the way the system would hold them, bent where the store cannot; how many items that makes."""
+    """Store these rows as the system would, changed where it cannot hold a value. Returns the number of items."""
     statuses: Sequence[str]
-    """Every native status the plugin has a rule for."""
+    """Every native status that the plugin knows."""
     clock: FrozenClock = field(default_factory=FrozenClock)
     references: Callable[[Item], Sequence[str]] = lambda _: ()
-    """What a bare word also looks at, besides error and key."""
+    """What a bare word in a filter looks at besides error and key."""
     fingerprint: Callable[[], object] = lambda: None
     """Changes when anything in the store changes."""
     store: Store | None = None
-    """What `exercise_requeue` needs besides."""
+    """Needed by `exercise_requeue`."""
 
 
 _STRANGE = (None, "", "failed?", "Failed", "ZZZ", "\u202eDELIAF", "\udcff")
@@ -89,7 +90,7 @@ _IDS = (
 
 
 def samples(statuses: Sequence[str], now: datetime, seed: int = 1, first: int = 0) -> list[Sample]:
-    """Rows of every status with every counter; times, errors, types and ids from the ordinary to the hostile."""
+    """Rows with every status and every counter; their times, errors, types and ids may be ordinary or hostile."""
     chance = random.Random(seed)
 
     def some_time() -> Any:
@@ -108,7 +109,7 @@ def samples(statuses: Sequence[str], now: datetime, seed: int = 1, first: int = 
 
 
 class ContractBroken(AssertionError):
-    """A backend does not keep a promise of `console.core.backend`."""
+    """A backend does not keep a promise of the contract in `console.core.backend`."""
 
 
 def require(kept: bool, *message: object) -> None:
@@ -117,9 +118,13 @@ def require(kept: bool, *message: object) -> None:
 
 
 class World:
-    """A harness with rows in it, and all of its items as one long page shows them."""
+    """A harness filled with rows, and all of its items as one long page shows them."""
 
-    def __init__(self, make: Callable[[], Harness], every: int = 1, rounds: int = 1) -> None:
+    def __init__(
+        self, make: Callable[[], Harness], every: int = 1, rounds: int = 1, *, thorough: bool = False
+    ) -> None:
+        """Write every n-th sample row of so many rounds. `thorough` promises try more combinations."""
+        self.thorough = thorough
         self.harness = make()
         self.backend = self.harness.backend
         self.clock = self.harness.clock
@@ -128,11 +133,14 @@ class World:
         for seed in range(1, rounds + 1):
             rows += samples(self.harness.statuses, self.now, seed, len(rows))
         self.total = self.harness.put(rows[::every])
+        self.untouched = self.harness.fingerprint()
         self.items = list(self.listed(ALL))
+        self.kept: set[object] = set()
+        """The promises that have been checked in this world."""
 
     def listed(self, filter: Filter, sort: Sort = NATURAL) -> tuple[Item, ...]:
         page = self.backend.page(PageRequest(filter, self.now, sort, limit=100_000))
-        require(page.next is None and page.previous is None, "a page that holds everything has no neighbours")
+        require(page.next is None and page.previous is None, "a page with all items has a next or previous page")
         return page.items
 
     def fitting(self, filter: Filter) -> list[Item]:
@@ -151,17 +159,65 @@ class World:
             if cursor is None:
                 return
             request = replace(request, after=cursor)
-        raise ContractBroken(f"paging by {str(sort) or 'the own order'!r} never ends")
+        raise ContractBroken(f"paging by {str(sort) or 'its own order'!r} never ends")
 
     def orders(self) -> list[Sort]:
         chosen = [Sort(by, descending) for by in sorted(self.backend.sorts) for descending in (False, True)]
         return [Sort(), Sort(None, descending=False), *chosen]
+
+    def combinations(self, ones: Sequence[One], others: Sequence[Other]) -> list[tuple[One, Other]]:
+        """Each with each when thorough; otherwise each of both at least once."""
+        if self.thorough:
+            return list(product(ones, others))
+        count = max(len(ones), len(others)) if ones and others else 0
+        return list(islice(zip(cycle(ones), cycle(others), strict=False), count))
+
+
+W = TypeVar("W", bound=World)
+
+
+class Suite(Generic[W]):
+    """Checks the promises of one backend, one at a time. Promises that only read share a world.
+
+    Use it as a context manager, so that the shared worlds are closed.
+    """
+
+    def __init__(self, make: Callable[[], Harness], *, thorough: bool = False) -> None:
+        """`make` opens the backend over an empty store each time it is called."""
+        self.make = make
+        self.thorough = thorough
+        self._shared: dict[Hashable, W] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for world in self._shared.values():
+            world.backend.close()
+        self._shared.clear()
+
+    def run(self, promise: Callable[[W], None], build: Callable[[], W], shared_as: Hashable | None) -> None:
+        """Run a promise in a new world, or in the one that has been built under this name."""
+        world = self._shared.pop(shared_as, None) or build()
+        try:
+            promise(world)
+        except BaseException:
+            world.backend.close()
+            raise
+        world.kept.add(promise)
+        if shared_as is None:
+            world.backend.close()
+        else:
+            self._shared[shared_as] = world
 
 
 def same(found: Iterable[Item], expected: Iterable[Item], about: object) -> None:
     have, want = Counter(item.key for item in found), Counter(item.key for item in expected)
     if have != want:
         extra, lost = [str(k) for k in have - want][:3], [str(k) for k in want - have][:3]
-        found_and_fit = f"{have.total()} items where {want.total()} fit"
+        found_and_fit = f"{have.total()} items instead of {want.total()}"
         raise ContractBroken(f"{about}: {found_and_fit}; too many {extra}, missing {lost}")
 

@@ -1,1 +1,1 @@
-"""The book: a tamper-evident record of every override and refusal."""
+"""The trail: a tamper-evident audit log of every override and refusal."""

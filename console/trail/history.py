@@ -1,4 +1,4 @@
-"""What the book tells: overrides, intents, outcomes, records. All of it works on a read-only trail too."""
+"""Reads overrides, intents, outcomes and records. All of it works on a read-only trail too."""
 
 from __future__ import annotations
 
@@ -7,33 +7,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from console.core.audit import Record
 from console.core.faults import NoSuchOverride, TrailBroken
-from console.core.override import Intent, ItemOutcome, Override, OverrideState
+from console.core.override import Intent, ItemOutcome, Override, OverrideState, outcome_label
+from console.core.ports import Record
 from console.trail.leases import Lease, leases
 from console.trail.plans import BATCH, Plans, only
-from console.trail.record import Kind, legible, link, moment, parsed
-from console.trail.storage import Reading, Row, select
-from console.trail.texts import original, stored_text
+from console.trail.record import VERIFY, Kind, legible, link, moment, parsed
+from console.trail.storage import Reading, Row, original, select, stored_text
 
-_BY_PREFIX = """SELECT op_id, plan_id, state, started, confirmed, counts, note FROM override_state
-    WHERE substr(op_id, 1, ?) = ? ORDER BY length(op_id), op_id LIMIT 2"""
-_NEWEST = """SELECT op_id, plan_id, state, started, confirmed, counts, note FROM override_state
+_BY_PREFIX = """SELECT override_id, plan_id, state, started, confirmed, counts, note FROM override_state
+    WHERE substr(override_id, 1, ?) = ? ORDER BY length(override_id), override_id LIMIT 2"""
+_NEWEST = """SELECT override_id, plan_id, state, started, confirmed, counts, note FROM override_state
     ORDER BY seq DESC LIMIT ?"""
 _CONFIRMATION = """SELECT r.seq, r.kind, r.at, r.body, r.prev, r.hash FROM override_state AS o
-    JOIN record AS r ON r.seq = o.seq WHERE o.op_id = ?"""
+    JOIN record AS r ON r.seq = o.seq WHERE o.override_id = ?"""
 _INTENTS = """SELECT r.seq, r.body FROM intent AS i JOIN record AS r ON r.seq = i.seq
-    WHERE i.op_id = ? ORDER BY r.seq"""
+    WHERE i.override_id = ? ORDER BY r.seq"""
 _OPEN_INTENTS = """SELECT r.seq, r.body FROM intent AS i JOIN record AS r ON r.seq = i.seq
-    WHERE i.op_id = ? AND i.concluded IS NULL ORDER BY r.seq"""
+    WHERE i.override_id = ? AND i.concluded IS NULL ORDER BY r.seq"""
 _ALL_OPEN_INTENTS = """SELECT r.seq, r.body FROM intent AS i JOIN record AS r ON r.seq = i.seq
     WHERE i.concluded IS NULL ORDER BY r.seq"""
-_CONCLUSIONS = "SELECT concluded FROM intent WHERE op_id = ? AND concluded IS NOT NULL ORDER BY concluded"
+_CONCLUSIONS = "SELECT concluded FROM intent WHERE override_id = ? AND concluded IS NOT NULL ORDER BY concluded"
 _ITEMS = """SELECT ordinal, key, outcome, detail FROM item_outcome
     WHERE seq = ? AND ordinal > ? ORDER BY ordinal LIMIT ?"""
 _OF_ITEM = """SELECT r.at, o.confirmed, x.outcome, x.detail FROM item_outcome AS x
     JOIN record AS r ON r.seq = x.seq JOIN intent AS i ON i.concluded = x.seq
-    JOIN override_state AS o ON o.op_id = i.op_id WHERE x.key = ? ORDER BY x.seq"""
+    JOIN override_state AS o ON o.override_id = i.override_id WHERE x.key = ? ORDER BY x.seq"""
 _RECORDS = "SELECT seq, kind, at, body, prev, hash FROM record WHERE seq > ? ORDER BY seq LIMIT ?"
 _RECORDS_BEFORE = "SELECT seq, kind, at, body, prev, hash FROM record WHERE seq < ? ORDER BY seq DESC LIMIT ?"
 
@@ -41,10 +40,10 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
 class History(Plans):
-    """The part of the book that answers."""
+    """The part of the trail that reads."""
 
-    def override(self, op_id: str) -> Override:
-        prefix = stored_text(op_id)
+    def override(self, override_id: str) -> Override:
+        prefix = stored_text(override_id)
 
         def work(reading: Reading) -> tuple[list[Row], list[Lease], datetime]:
             return reading.all(_BY_PREFIX, (len(prefix), prefix)), leases(reading), reading.now(ours)
@@ -52,10 +51,10 @@ class History(Plans):
         ours = self._clock.now()
         nothing: tuple[list[Row], list[Lease], datetime] = ([], [], ours)
         rows, held, now = self._storage.read(work, nothing)
-        found = only(rows, op_id)
+        found = only(rows, override_id)
         if found is None:
-            what = f"several overrides begin with {op_id!r}" if len(rows) > 1 and op_id else repr(op_id)
-            raise NoSuchOverride(what)
+            several = len(rows) > 1 and override_id
+            raise NoSuchOverride(f"several begin with {override_id!r}" if several else repr(override_id))
         return _override(found, held, now)
 
     def overrides(self, limit: int | None = None) -> Sequence[Override]:
@@ -67,17 +66,18 @@ class History(Plans):
         nothing: list[Override] = []
         return self._storage.read(work, nothing)
 
-    def confirmed_hash(self, op_id: str) -> str:
-        """From the record of the confirmation: the working tables may say what nobody confirmed."""
-        for seq, kind, at, body, prev, digest in select(self._storage, _CONFIRMATION, (stored_text(op_id),)):
+    def confirmed_hash(self, override_id: str) -> str:
+        """Read from the confirmation record, because the state tables could have been edited."""
+        for seq, kind, at, body, prev, digest in select(self._storage, _CONFIRMATION, (stored_text(override_id),)):
             with legible(f"record {seq}"):
-                told = json.loads(body)
-                if link(prev, seq, kind, at, body) == digest and (kind, told["op_id"]) == (Kind.CONFIRM, op_id):
-                    return str(told["plan_hash"])
-        raise TrailBroken(f"the confirmation of {op_id} is not what was written", fix="Run `retriage trail verify`.")
+                confirmed = json.loads(body)
+                intact = link(prev, seq, kind, at, body) == digest
+                if intact and (kind, confirmed["override_id"]) == (Kind.CONFIRMED, override_id):
+                    return str(confirmed["plan_hash"])
+        raise TrailBroken(f"the confirmation of {override_id} is not as it was written", advice=VERIFY)
 
-    def outcomes(self, op_id: str) -> Iterator[Sequence[ItemOutcome]]:
-        for (seq,) in select(self._storage, _CONCLUSIONS, (op_id,)):
+    def outcomes(self, override_id: str) -> Iterator[Sequence[ItemOutcome]]:
+        for (seq,) in select(self._storage, _CONCLUSIONS, (override_id,)):
             yield from self.item_outcomes(seq)
 
     def item_outcomes(self, seq: int) -> Iterator[Sequence[ItemOutcome]]:
@@ -91,26 +91,27 @@ class History(Plans):
                 return
             last = rows[-1][0]
 
-    def intents(self, op_id: str) -> Sequence[Intent]:
-        return _intents(select(self._storage, _INTENTS, (op_id,)))
+    def intents(self, override_id: str) -> Sequence[Intent]:
+        return _intents(select(self._storage, _INTENTS, (override_id,)))
 
-    def open_intents(self, op_id: str) -> Sequence[Intent]:
-        return _intents(select(self._storage, _OPEN_INTENTS, (op_id,)))
+    def open_intents(self, override_id: str) -> Sequence[Intent]:
+        return _intents(select(self._storage, _OPEN_INTENTS, (override_id,)))
 
     def unresolved(self) -> Sequence[Intent]:
         def work(reading: Reading) -> tuple[list[Row], set[str]]:
-            held = leases(reading)  # before the intents: one that is made in between has a lease already
+            held = leases(reading)  # read before the intents, so that every intent read below had its lease by then
             now = reading.now(self._clock.now())
-            return reading.all(_ALL_OPEN_INTENTS), {lease.op_id for lease in held if lease.alive(now)}
+            return reading.all(_ALL_OPEN_INTENTS), {lease.override_id for lease in held if lease.alive(now)}
 
         nothing: tuple[list[Row], set[str]] = ([], set())
         rows, running = self._storage.read(work, nothing)
-        return [intent for intent in _intents(rows) if intent.op_id not in running]
+        return [intent for intent in _intents(rows) if intent.override_id not in running]
 
     def history_of(self, key: str) -> Sequence[tuple[datetime, str]]:
         rows = select(self._storage, _OF_ITEM, (stored_text(key),))
-        return [(moment(at), _in_words(json.loads(confirmed), outcome, detail))
-                for at, confirmed, outcome, detail in original(rows, 2, 3)]
+        with legible(f"the history of {key}"):
+            return [(moment(at), _in_words(json.loads(confirmed), outcome, detail))
+                    for at, confirmed, outcome, detail in original(rows, 2, 3)]
 
     def record(self, seq: int) -> Record | None:
         """One record, if there is one of that number."""
@@ -128,9 +129,9 @@ class History(Plans):
 
 
 def intent_of(seq: int, body: Mapping[str, Any]) -> Intent:
-    """An intent as its record tells it."""
+    """The intent in the body of its record."""
     ranges = tuple((int(first), int(last)) for first, last in body["ranges"])
-    return Intent(seq, body["op_id"], body["plan_id"], body["backend"], ranges, moment(body["at"]))
+    return Intent(seq, body["override_id"], body["plan_id"], body["backend"], ranges, moment(body["at"]))
 
 
 def _intents(rows: Sequence[Row]) -> list[Intent]:
@@ -143,13 +144,13 @@ def _intent(seq: int, body: str) -> Intent:
 
 
 def _override(row: Row, held: Sequence[Lease], now: datetime) -> Override:
-    op_id, plan_id, state, started, confirmed, counts, note = row
-    own = [lease for lease in held if lease.op_id == op_id]
-    with legible(f"what became of override {op_id}"):
+    override_id, plan_id, state, started, confirmed, counts, note = row
+    own = [lease for lease in held if lease.override_id == override_id]
+    with legible(f"the state of override {override_id}"):
         body = json.loads(confirmed)
         return Override(
-            op_id=op_id, plan_id=plan_id, state=OverrideState(state), started_at=moment(started), who=body["by"],
-            reason=body["reason"], ticket=body["ticket"], counts=json.loads(counts),
+            override_id=override_id, plan_id=plan_id, state=OverrideState(state), started_at=moment(started),
+            who=body["by"], reason=body["reason"], ticket=body["ticket"], counts=json.loads(counts),
             owner=own[0].owner if own else "", alive=any(lease.alive(now) for lease in own),
             heartbeat=max((lease.heartbeat for lease in own), default=None), note=original([(note,)], 0)[0][0],
             confirmed=body,
@@ -157,6 +158,7 @@ def _override(row: Row, held: Sequence[Lease], now: datetime) -> Override:
 
 
 def _in_words(confirmed: Mapping[str, Any], outcome: str, detail: str) -> str:
-    action = str(confirmed["action"]).replace("_", " ")
-    became = f"{outcome.replace('_', ' ')} ({detail})" if detail else outcome.replace("_", " ")
-    return f"{action} by {confirmed['by']}: {became}; {confirmed['reason']} [{confirmed['op_id']}]"
+    action, override_id = str(confirmed["action"]), confirmed["override_id"]
+    label = outcome_label(outcome, action)
+    done = f"{label} ({detail})" if detail else label
+    return f"{action.replace('_', ' ')} by {confirmed['by']}: {done}; {confirmed['reason']} [{override_id}]"

@@ -1,60 +1,66 @@
-"""Plans in the book: working data, written in bulk, read in batches, never a million objects at once."""
+"""Stores plans: their rows are written and read in blocks, never all at once."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from console.core.backend import Action, Budget, Flag, Order
+from console.core.advice import Advice, Step
+from console.core.backend import Attempts, Operation
+from console.core.confirm import Origin, Who, recorded
 from console.core.faults import NoSuchPlan, PlanAltered, PlanStale
-from console.core.packing import Block, PlanRows, unpack
-from console.core.plan import Plan, Share
+from console.core.pace import unpacked_pace
+from console.core.plan import BackendPart, Block, Plan, PlanRow, unpack
 from console.core.ports import Clock
-from console.core.release import Canary, Now, Over, Rate, Release
-from console.sql.ahead import ahead
-from console.trail.record import moment, stamp
-from console.trail.storage import Row, Storage, Writing, select
-from console.trail.texts import stored_text
+from console.sql.database import read_ahead
+from console.trail.record import Chain, Head, Kind, link, moment, stamp
+from console.trail.storage import Row, Storage, Writing, select, stored_text
 
 BATCH = 5_000
 KEPT_AFTER_EXPIRY = timedelta(hours=1)
 UNFINISHED_KEPT = timedelta(days=1)
-"""How long rows of a plan that was never sealed are kept: whoever proposes it may still be at it."""
+"""How long the rows of an unsealed plan are kept: it may still be in the making."""
 
 _PURGED_AT_ONCE, _PURGED_PER_SEAL = 8, 40
 """Blocks of rows."""
 
-_OPEN, _SEALED, _DOOMED = 0, 1, 2
+_OPEN, SEALED, _PURGING = 0, 1, 2
 """The stages of a plan: rows are being added; complete; being purged."""
 
-_BY_PREFIX = """SELECT id, body, release, hash FROM plan
+_BY_PREFIX = """SELECT id, body, expires, hash FROM plan
     WHERE stage = ? AND substr(id, 1, ?) = ? ORDER BY length(id), id LIMIT 2"""
-_HOLDING = "SELECT first, items FROM plan_block WHERE plan = ? AND first <= ? ORDER BY first DESC LIMIT 1"
+_HOLDING = """SELECT first, items FROM plan_block
+    WHERE nonce = (SELECT nonce FROM plan WHERE id = ?) AND first <= ? ORDER BY first DESC LIMIT 1"""
 _BLOCK = """SELECT first, items, body FROM plan_block
-    WHERE plan = ? AND first >= ? AND first <= ? ORDER BY first LIMIT 1"""
-_ADD = "INSERT INTO plan_block (plan, first, items, body) VALUES (?, ?, ?, ?)"
-_SEAL = "UPDATE plan SET stage = ?, created = ?, expires = ?, body = ?, release = ?, hash = ? WHERE id = ?"
-_PURGE = """DELETE FROM plan_block WHERE plan = ? AND first IN
-    (SELECT first FROM plan_block WHERE plan = ? ORDER BY first LIMIT ?)"""
-_DOOM = """UPDATE plan SET stage = 2 WHERE begun IS NULL
-    AND ((stage = 1 AND expires < ?) OR (stage = 0 AND created < ?))"""
+    WHERE nonce = (SELECT nonce FROM plan WHERE id = ?) AND first >= ? AND first <= ? ORDER BY first LIMIT 1"""
+_ADD = "INSERT INTO plan_block (nonce, first, items, body) VALUES (?, ?, ?, ?)"
+_SEAL = "UPDATE plan SET id = ?, stage = ?, created = ?, expires = ?, body = ?, hash = ? WHERE nonce = ?"
+_PURGE = """DELETE FROM plan_block WHERE nonce = ? AND first IN
+    (SELECT first FROM plan_block WHERE nonce = ? ORDER BY first LIMIT ?)"""
+_UNUSED = """SELECT nonce, id, hash, seq FROM plan WHERE ((stage = 1 AND expires < ?) OR (stage = 0 AND created < ?))
+    AND NOT EXISTS (SELECT 1 FROM override_state AS o WHERE o.plan_id = plan.id)"""
+_APPLIED_AS = "SELECT override_id FROM override_state WHERE plan_id = ?"
+_RECORD_OF = """SELECT r.seq, r.kind, r.at, r.body, r.prev, r.hash FROM plan AS p
+    LEFT JOIN record AS r ON r.seq = p.seq WHERE p.id = ? AND p.stage = ? AND p.seq IS NOT NULL"""
 
 
 class Plans:
-    """The part of the book that keeps plans."""
+    """The part of the trail that stores plans."""
 
     _storage: Storage
     _clock: Clock
+    _chain: Chain
 
-    def add_blocks(self, plan_id: str, blocks: Sequence[Block]) -> None:
-        """Not yet durable; `seal` makes it so, and what was never sealed is purged one day."""
+    def add_blocks(self, nonce: str, blocks: Sequence[Block]) -> None:
+        """Not durable until `seal`. Unsealed plans are purged later."""
 
         def work(writing: Writing) -> None:
-            _open(writing, plan_id, self._clock.now())
+            _open(writing, nonce, self._clock.now())
             for block in blocks:
-                writing.run(_ADD, (plan_id, *block))
+                writing.run(_ADD, (nonce, *block))
 
         self._storage.write(work, lasting=False)
 
@@ -62,32 +68,76 @@ class Plans:
         now = self._clock.now()
 
         def work(writing: Writing) -> None:
-            _open(writing, plan.id, now)
+            _open(writing, plan.nonce, now)
             writing.run(
                 _SEAL,
-                (_SEALED, stamp(plan.created_at), stamp(plan.expires_at), json.dumps(plan.body()),
-                 json.dumps(_packed(plan.release)), plan.hash, plan.id),
+                (plan.id, SEALED, stamp(plan.created_at), stamp(plan.expires_at), json.dumps(plan.body()), plan.hash,
+                 plan.nonce),
             )
-            writing.run(_DOOM, (stamp(now - KEPT_AFTER_EXPIRY), stamp(now - UNFINISHED_KEPT)))
+            for row in writing.all(_UNUSED, (stamp(now - KEPT_AFTER_EXPIRY), stamp(now - UNFINISHED_KEPT))):
+                self._drop(writing, row, "expired", now)
 
         self._storage.write(work)
         self._purge(_PURGED_PER_SEAL)
 
+    def record_plan(self, plan: Plan, who: Who, origin: Origin, now: datetime) -> None:
+        def work(writing: Writing) -> Head | None:
+            return self.recorded_in(writing, plan, who, origin, now)[1]
+
+        head = self._storage.write(work)
+        if head is not None:
+            self._chain.saw(head)
+
+    def recorded_in(
+        self, writing: Writing, plan: Plan, who: Who, origin: Origin, now: datetime
+    ) -> tuple[int, Head | None]:
+        """The number of the plan's record, and the record itself if it is made now. Refused for another plan, or one
+        that was applied."""
+        found = writing.all("SELECT hash, expires, seq FROM plan WHERE id = ? AND stage = ?", (plan.id, SEALED))
+        if not found:
+            raise PlanStale("The plan is no longer in the trail", fix="Make a new plan.")
+        for (override_id,) in writing.all(_APPLIED_AS, (plan.id,)):
+            raise PlanStale(f"The plan was applied already, as {override_id}", fix="Make a new plan.")
+        *stored, seq = found[0]
+        if stored != [plan.hash, stamp(plan.expires_at)]:
+            raise _altered(plan.id)
+        if seq is not None:
+            if _recorded(plan.id, writing.all(_RECORD_OF, (plan.id, SEALED))) != (plan.hash, plan.expires_at):
+                raise _altered(plan.id)
+            return seq, None
+        body = {**plan_facts(plan), **recorded(who, origin)}
+        head = self._chain.append(writing, Kind.PLANNED, now, body)
+        writing.run("UPDATE plan SET seq = ? WHERE id = ?", (head.seq, plan.id))
+        return head.seq, head
+
+    def planned(self, plan_id: str) -> tuple[str, datetime] | None:
+        """Read from the record, because the table could have been edited."""
+        return _recorded(plan_id, select(self._storage, _RECORD_OF, (plan_id, SEALED)))
+
     def discard(self, plan_id: str) -> None:
-        """Refused for a plan that was applied: its rows are needed to undo and to settle."""
+        """Refused for a plan that was applied: undoing and settling need its rows."""
         if not select(self._storage, "SELECT 1 FROM plan WHERE id = ?", (plan_id,)):
-            return  # and no trail is created for the sake of forgetting
+            return  # do not create a trail only to delete from it
 
         def work(writing: Writing) -> None:
-            if writing.all("SELECT 1 FROM plan WHERE id = ? AND begun IS NOT NULL", (plan_id,)):
-                raise PlanStale("it was applied and is kept")
-            writing.run("UPDATE plan SET stage = ? WHERE id = ?", (_DOOMED, plan_id))
+            if writing.all(_APPLIED_AS, (plan_id,)):
+                raise PlanStale("The plan was applied and is kept")
+            for row in writing.all("SELECT nonce, id, hash, seq FROM plan WHERE id = ?", (plan_id,)):
+                self._drop(writing, row, "discarded", self._clock.now())
 
         self._storage.write(work, lasting=False)
         self._purge(None)
 
+    def _drop(self, writing: Writing, row: Row, why: str, now: datetime) -> None:
+        """Mark a plan for purging. If it was recorded, its end is recorded too."""
+        nonce, plan_id, digest, seq = row
+        writing.run("UPDATE plan SET stage = ? WHERE nonce = ?", (_PURGING, nonce))
+        if seq is not None:
+            body = {"plan_id": plan_id, "plan_hash": digest, "planned": seq, "note": why}
+            self._chain.append(writing, Kind.PLAN_DROPPED, now, body)
+
     def _purge(self, most: int | None) -> None:
-        """Delete rows of plans that nobody needs, in short transactions, so that no writer waits long."""
+        """Delete the rows of plans that are no longer needed, in short transactions, so that no writer waits long."""
         purged = 0
         while most is None or purged < most:
             deleted = self._storage.write(_purge_some, lasting=False)
@@ -97,24 +147,24 @@ class Plans:
 
     def plan(self, plan_id: str) -> Plan:
         prefix = stored_text(plan_id)
-        rows = select(self._storage, _BY_PREFIX, (_SEALED, len(prefix), prefix))
+        rows = select(self._storage, _BY_PREFIX, (SEALED, len(prefix), prefix))
         found = only(rows, plan_id)
         if found is None:
-            what = f"several plans begin with {plan_id!r}" if len(rows) > 1 and plan_id else repr(plan_id)
-            raise NoSuchPlan(what)
+            several = len(rows) > 1 and plan_id
+            raise NoSuchPlan(f"several begin with {plan_id!r}" if several else repr(plan_id))
         try:
-            plan = _unpacked(found)
+            plan = unpacked_plan(*found[1:])
+            if plan.id == found[0]:
+                return plan
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-            raise _altered(found[0]) from None
-        if plan.id != found[0]:
-            raise _altered(found[0])
-        return plan
+            pass
+        raise _altered(found[0])
 
-    def rows(self, plan_id: str, first: int, last: int) -> Iterator[PlanRows]:
-        """Read and unpacked ahead: whoever carries a plan out mostly waits for a database."""
-        return ahead(self._rows(plan_id, first, last))
+    def rows(self, plan_id: str, first: int, last: int) -> Iterator[list[PlanRow]]:
+        """Read ahead in another thread, because applying a plan mostly waits for a database."""
+        return read_ahead(self._rows(plan_id, first, last))
 
-    def _rows(self, plan_id: str, first: int, last: int) -> Iterator[PlanRows]:
+    def _rows(self, plan_id: str, first: int, last: int) -> Iterator[list[PlanRow]]:
         for block in self.blocks(plan_id, first, last):
             if rows := unpack(block)[max(first - block.first, 0) : last - block.first + 1]:
                 yield rows
@@ -135,86 +185,72 @@ class Plans:
 
 
 def _altered(plan_id: str) -> PlanAltered:
-    return PlanAltered(f"plan {plan_id}", fix="Propose again; do not apply it. Run `retriage trail verify`.")
+    return PlanAltered(
+        plan_id, fix="Make a new plan; do not apply this one.", advice=Advice(Step.VERIFY_TRAIL)
+    )
 
 
 def only(rows: Sequence[Row], wanted: str) -> Row | None:
-    """The row whose id was asked for, in full or by a prefix that fits no other."""
+    """The row with this id, or with the only id that starts with it."""
     exact = [row for row in rows if row[0] == wanted]
     if exact:
         return exact[0]
     return rows[0] if len(rows) == 1 and wanted else None
 
 
-def _open(writing: Writing, plan_id: str, now: datetime) -> None:
-    stage = writing.all("SELECT stage FROM plan WHERE id = ?", (plan_id,))
+def plan_facts(plan: Plan) -> dict[str, Any]:
+    """What records say about a plan."""
+    body = plan.body()
+    kept = ("action", "attempts", "flags", "pace", "selection", "undo_of", "parts", "skipped", "warnings")
+    named = {"plan_id": plan.id, "plan_hash": plan.hash, "expires_at": stamp(plan.expires_at)}
+    return {**named, **{name: body[name] for name in kept}, "items": plan.changes}
+
+
+def _recorded(plan_id: str, rows: Sequence[Row]) -> tuple[str, datetime] | None:
+    """The hash and expiry in the record of a plan; None if it has no record."""
+    for seq, kind, at, body, prev, digest in rows:
+        with suppress(ValueError, TypeError, KeyError, AttributeError):
+            planned = json.loads(body)
+            if kind == Kind.PLANNED and link(prev, seq, kind, at, body) == digest:
+                return str(planned["plan_hash"]), moment(planned["expires_at"])
+        raise _altered(plan_id)
+    return None
+
+
+def _open(writing: Writing, nonce: str, now: datetime) -> None:
+    stage = writing.all("SELECT stage FROM plan WHERE nonce = ?", (nonce,))
     if not stage:
-        writing.run("INSERT INTO plan (id, stage, created) VALUES (?, ?, ?)", (plan_id, _OPEN, stamp(now)))
+        # Until it is sealed, a plan has no hash, and so no id of its own.
+        opened = (nonce, nonce, _OPEN, stamp(now))
+        writing.run("INSERT INTO plan (nonce, id, stage, created) VALUES (?, ?, ?, ?)", opened)
     elif stage[0][0] != _OPEN:
-        raise PlanAltered("a sealed plan takes no more rows")
+        raise PlanAltered("rows were added after it was sealed")
 
 
 def _purge_some(writing: Writing) -> int | None:
-    """How many rows of one doomed plan were deleted; None when there is none left."""
-    doomed = writing.all("SELECT id FROM plan WHERE stage = ? LIMIT 1", (_DOOMED,))
-    if not doomed:
+    """Delete some blocks of one plan that is to be purged. Returns how many; None when nothing is left to purge."""
+    found = writing.all("SELECT nonce FROM plan WHERE stage = ? LIMIT 1", (_PURGING,))
+    if not found:
         return None
-    plan_id = doomed[0][0]
-    deleted = writing.run(_PURGE, (plan_id, plan_id, _PURGED_AT_ONCE))
+    nonce = found[0][0]
+    deleted = writing.run(_PURGE, (nonce, nonce, _PURGED_AT_ONCE))
     if deleted < _PURGED_AT_ONCE:
-        writing.run("DELETE FROM plan WHERE id = ?", (plan_id,))
+        writing.run("DELETE FROM plan WHERE nonce = ?", (nonce,))
     return deleted
 
 
-def begin_plan(writing: Writing, plan: Plan, op_id: str) -> None:
-    """The plan belongs to this override from now on; no other may begin it."""
-    found = writing.all("SELECT hash, begun FROM plan WHERE id = ? AND stage = ?", (plan.id, _SEALED))
-    if not found:
-        raise PlanStale("it is not in the trail any more")
-    stored, begun = found[0]
-    if begun is not None:
-        raise PlanStale(f"it was applied before, as {begun}")
-    if stored != plan.hash:
-        raise _altered(plan.id)
-    writing.run("UPDATE plan SET begun = ? WHERE id = ?", (op_id, plan.id))
-
-
-def _packed(release: Release) -> list[Any]:
-    """Exactly, where its words are rounded: the after-images are computed from it again."""
-    match release:
-        case Over(window):
-            return ["over", window // timedelta(microseconds=1)]
-        case Rate(per_second):
-            return ["rate", per_second]
-        case Canary(size):
-            return ["canary", size]
-        case Now():
-            return ["now", 0]
-
-
-def _release(packed: list[Any]) -> Release:
-    kind, number = packed
-    match kind:
-        case "over":
-            return Over(timedelta(microseconds=number))
-        case "rate":
-            return Rate(number)
-        case "canary":
-            return Canary(number)
-        case _:
-            return Now()
-
-
-def _unpacked(row: Row) -> Plan:
-    _, text, release, digest = row
+def unpacked_plan(text: str, expires: str, digest: str) -> Plan:
+    """A plan from its stored body. Raises one of many errors if the text is not what `seal` wrote."""
     body = json.loads(text)
-    order = Order(
-        Action(body["action"]), Budget(body["budget"]), frozenset(Flag(flag) for flag in body["flags"])
+    operation = Operation(
+        str(body["action"]), Attempts(body["attempts"]), frozenset(map(str, body["flags"]))
     )
-    shares = tuple(Share(**{**share, "guard": tuple(share["guard"])}) for share in body["shares"])
+    parts = tuple(BackendPart(**{**part, "guard": tuple(part["guard"])}) for part in body["parts"])
     return Plan(
-        id=body["id"], created_at=moment(body["created_at"]), expires_at=moment(body["expires_at"]),
-        order=order, release=_release(json.loads(release)), selection=body["selection"], shares=shares,
-        by_condition=body["by_condition"], by_signature=body["by_signature"], blocked=body["blocked"],
-        warnings=body["warnings"], undo_of=body["undo_of"], hash=digest,
+        nonce=body["nonce"], created_at=moment(body["created_at"]), expires_at=moment(expires),
+        operation=operation, pace=unpacked_pace(body["exact_pace"]), selection=body["selection"], parts=parts,
+        by_condition=body["by_condition"], by_cause=body["by_cause"], skipped=body["skipped"],
+        warnings=body["warnings"],
+        advice={text: Advice(Step(step), value) for text, (step, value) in body["advice"].items()},
+        undo_of=body["undo_of"], hash=digest,
     )

@@ -1,7 +1,6 @@
-"""The trail's tables: two that only grow, held by triggers, and the working tables beside them.
+"""The trail's tables: two that are append-only, which triggers enforce, and the working tables.
 
-The triggers stop accidents. Whoever may alter the database can drop them: that is what the chain and the
-anchors are for.
+The triggers prevent accidents. A user who may alter the database can drop them; the chain and the anchors show it.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-VERSION = 2
+VERSION = 4
 SCHEMA = "retriage_trail"
-"""Where the tables are in PostgreSQL, apart from a team's own."""
+"""The PostgreSQL schema of the tables, separate from a team's own."""
+SELECT_VERSION = "SELECT max(version) FROM trail_schema"
 
 metadata = sa.MetaData()
 
@@ -41,8 +41,8 @@ record = _table(
     key=("seq",), clustered=False,
 )
 
-# No index on key: it would make recording an override of a million items three times as slow, to save a
-# scan of this table when somebody looks at the history of one item.
+# No index on key: recording an override of a million items would take three times as long, only to save a scan
+# of this table when somebody opens the history of one item.
 item_outcome = _table(
     "item_outcome",
     _number("seq"), _number("ordinal"), _text("key"), _text("outcome"), _text("detail"),
@@ -51,35 +51,37 @@ item_outcome = _table(
 
 plan = _table(
     "plan",
-    _text("id"), _number("stage"), _text("created"), _text("expires", nullable=True),
-    _text("body", nullable=True), _text("release", nullable=True), _text("hash", nullable=True),
-    _text("begun", nullable=True),
-    key=("id",),
+    _text("nonce"), _text("id"), _number("stage"), _text("created"), _text("expires", nullable=True),
+    _text("body", nullable=True), _text("hash", nullable=True), _number("seq", nullable=True),
+    key=("nonce",),
 )
+plan_by_id = sa.Index("plan_by_id", plan.c.id, unique=True)
+plan_by_seq = sa.Index("plan_by_seq", plan.c.seq)
 
 plan_block = _table(
     "plan_block",
-    _text("plan"), _number("first"), _number("items"), sa.Column("body", sa.LargeBinary, nullable=False),
-    key=("plan", "first"), clustered=False,
+    _text("nonce"), _number("first"), _number("items"), sa.Column("body", sa.LargeBinary, nullable=False),
+    key=("nonce", "first"), clustered=False,
 )
 
 override_state = _table(
     "override_state",
-    _text("op_id"), _number("seq"), _text("plan_id"), _text("state"), _text("started"),
-    _text("confirmed"), _text("counts"), _text("note"), _text("request", nullable=True), _number("leases"),
-    key=("op_id",),
+    _text("override_id"), _number("seq"), _text("plan_id"), _text("state"), _text("started"),
+    _text("confirmed"), _text("counts"), _text("note"), _number("request", nullable=True), _number("leases"),
+    key=("override_id",),
 )
+override_of_plan = sa.Index("override_of_plan", override_state.c.plan_id)
 
 intent = _table(
     "intent",
-    _number("seq"), _text("op_id"), _text("owner"), _number("concluded", nullable=True),
+    _number("seq"), _text("override_id"), _text("owner"), _number("concluded", nullable=True),
     key=("seq",),
 )
-intent_of_override = sa.Index("intent_of_override", intent.c.op_id)
+intent_of_override = sa.Index("intent_of_override", intent.c.override_id)
 
 lease = _table(
     "lease",
-    _text("place"), _text("backend"), _text("op_id"), _text("owner"), _text("heartbeat"),
+    _text("place"), _text("backend"), _text("override_id"), _text("owner"), _text("heartbeat"),
     key=("place",),
 )
 
@@ -92,22 +94,39 @@ _SQLITE_TRIGGERS = (
     BEGIN SELECT RAISE(ABORT, 'item outcomes belong to the last record'); END""",
     *(
         f"""CREATE TRIGGER {table}_no_{event.lower()} BEFORE {event} ON {table}
-    BEGIN SELECT RAISE(ABORT, 'the trail only grows'); END"""
+    BEGIN SELECT RAISE(ABORT, 'the trail is append-only'); END"""
         for table in ("record", "item_outcome") for event in ("UPDATE", "DELETE")
     ),
 )
 
+# The functions have a search path of their own: the role that inserts could have tables of the same names.
 _POSTGRES_TRIGGERS = (
-    """CREATE FUNCTION only_grows() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN RAISE EXCEPTION 'the trail only grows'; END $$""",
-    """CREATE FUNCTION record_follows() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN
+    """CREATE FUNCTION only_grows() RETURNS trigger LANGUAGE plpgsql
+    SET search_path = pg_catalog, retriage_trail, pg_temp AS
+    $$ BEGIN RAISE EXCEPTION 'the trail is append-only'; END $$""",
+    """CREATE FUNCTION record_follows() RETURNS trigger LANGUAGE plpgsql
+    SET search_path = pg_catalog, retriage_trail, pg_temp AS
+    $$ DECLARE
+        plain text := replace(NEW.body, '\\\\', '');  -- without escaped backslashes
+        facts jsonb;
+    BEGIN
         IF NEW.seq IS DISTINCT FROM (SELECT coalesce(max(seq), 0) + 1 FROM record) THEN
             RAISE EXCEPTION 'a record must follow the last one';
         END IF;
+        IF plain ~ '\\\\u00([2-6]|7[0-9a-e])' THEN
+            RAISE EXCEPTION 'a record may not disguise its keys';
+        END IF;
+        facts := regexp_replace(plain, '\\\\u[0-9a-f]{4}', '_', 'g')::jsonb -> 'server';
+        IF facts ->> 'session_user' IS DISTINCT FROM
+                regexp_replace(replace(session_user, '\\', ''), '[^ -~]', '_', 'g')
+            OR facts ->> 'address' IS DISTINCT FROM coalesce(host(inet_client_addr()), '')
+            OR (abs(extract(epoch FROM clock_timestamp() - (facts ->> 'at')::timestamptz)) <= 5) IS NOT TRUE THEN
+            RAISE EXCEPTION 'the record does not say who writes it, from where and when';
+        END IF;
         RETURN NEW;
     END $$""",
-    """CREATE FUNCTION outcomes_follow() RETURNS trigger LANGUAGE plpgsql AS
+    """CREATE FUNCTION outcomes_follow() RETURNS trigger LANGUAGE plpgsql
+    SET search_path = pg_catalog, retriage_trail, pg_temp AS
     $$ BEGIN
         IF EXISTS (SELECT 1 FROM added WHERE seq IS DISTINCT FROM (SELECT max(seq) FROM record)) THEN
             RAISE EXCEPTION 'item outcomes belong to the last record';
@@ -127,9 +146,10 @@ _POSTGRES_TRIGGERS = (
 
 
 def ddl(dialect: Dialect) -> Iterator[str]:
-    """Everything that makes an empty database a trail."""
+    """The statements that create a trail in an empty database."""
     for table in metadata.sorted_tables:
         yield str(CreateTable(table).compile(dialect=dialect))
-    yield str(CreateIndex(intent_of_override).compile(dialect=dialect))
+    for index in (plan_by_id, plan_by_seq, override_of_plan, intent_of_override):
+        yield str(CreateIndex(index).compile(dialect=dialect))
     yield from _SQLITE_TRIGGERS if dialect.name == "sqlite" else _POSTGRES_TRIGGERS
     yield f"INSERT INTO trail_schema (version) VALUES ({VERSION})"  # noqa: S608  a constant

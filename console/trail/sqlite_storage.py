@@ -1,45 +1,47 @@
-"""The trail in an SQLite file of its own. It fails closed: what cannot be known to last was not written."""
+"""The trail in an SQLite file of its own. It fails closed: what is not known to be durable counts as not written."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote
 
-from sqlalchemy.dialects import sqlite as sqlite_dialect
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DBAPIError
 
-from console.core.faults import BackendFault, Fault, ReadOnlyRefused, TrailBroken, TrailUnavailable
-from console.sql.sqlite import SqliteDatabase
-from console.sql.statement import inserts
-from console.trail.schema import VERSION, ddl
-from console.trail.storage import PATIENCE, Reading, Row, T, Writing
+from console.core.faults import BackendFault, Fault, ReadOnlyRefused, TrailBroken, TrailUnavailable, TrailUnreadable
+from console.sql.database import begin_with, inserts, rows_of
+from console.sql.sqlite import SqliteDatabase, cause_of, connect, driver_of, sqlite_engine
+from console.trail.schema import SELECT_VERSION, ddl
+from console.trail.storage import PATIENCE, Reading, Row, T, Writing, require_version
 
-_READING_DEADLINE = timedelta(seconds=5)
+_READ_DEADLINE = timedelta(seconds=5)
 _LOG_PAGES = 4_000
 """How long the log grows before it is copied into the file, which costs two syncs: 16 MB, a plan of 100 000 items."""
 
 _DAMAGED = ("malformed", "not a database")
 
 
-def _translate(error: sqlite3.Error, place: str) -> Fault:
-    said = str(error)
-    if any(words in said for words in _DAMAGED):
-        return TrailBroken(f"the file is damaged ({said})", where=place)
-    return TrailUnavailable(said, where=place)
+def _translate(error: BaseException, place: str) -> Fault:
+    message = str(error)
+    if any(words in message for words in _DAMAGED):
+        return TrailBroken(f"the file is damaged ({message})", where=place)
+    return TrailUnavailable(message, where=place)
 
 
-class _Shelf:
-    """The file as readers see it: never created, and in audit mode left untouched to the byte."""
+class _Reading:
+    """The file as readers see it: never created, and in read-only mode not changed by a single byte."""
 
     def __init__(self, path: Path, read_only: bool) -> None:
-        self.database = SqliteDatabase(path, read_only=read_only, deadline=_READING_DEADLINE)
+        self.database = SqliteDatabase(path, read_only=read_only, deadline=_READ_DEADLINE)
 
     def all(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         return self.database.fetch(sql, tuple(parameters))
@@ -51,21 +53,23 @@ class _Shelf:
 class _Transaction:
     """A `BEGIN IMMEDIATE` transaction."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def all(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        return self._connection.execute(sql, tuple(parameters)).fetchall()
+        return rows_of(self._connection.exec_driver_sql(sql, tuple(parameters)))
+
+    facts: Mapping[str, Any] = MappingProxyType({})
 
     def now(self, ours: datetime) -> datetime:
         return ours
 
     def run(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        return self._connection.execute(sql, tuple(parameters)).rowcount
+        return self._connection.exec_driver_sql(sql, tuple(parameters)).rowcount
 
     def bulk(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         for sql, some in inserts(f"{table} ({', '.join(columns)})", rows):
-            self._connection.executemany(sql, some)
+            driver_of(self._connection).executemany(sql, some)
 
 
 class SqliteStorage:
@@ -75,9 +79,10 @@ class SqliteStorage:
         self.place = str(path)
         self._path = path
         self._read_only = read_only
-        self._shelf: _Shelf | None = None
+        self._reading: _Reading | None = None
         self._lock = threading.RLock()
-        self._connection: sqlite3.Connection | None = None
+        self._writer = sqlite_engine(lambda _: self._connect())
+        begin_with(self._writer, "BEGIN IMMEDIATE")
         self._identity: tuple[tuple[int, int], ...] = ()
         """Device and inode of the file, and of its log once we write."""
         self._ready = False
@@ -90,41 +95,46 @@ class SqliteStorage:
                 raise self._gone()
             return empty
         try:
-            shelf = self._reader()
-            return work(shelf) if self._has_trail(shelf) else empty
+            reading = self._reader()
+            return work(reading) if self._has_trail(reading) else empty
         except BackendFault as fault:
             damaged = any(words in fault.detail for words in _DAMAGED)
-            raise (TrailBroken if damaged else TrailUnavailable)(fault.detail, where=self.place) from None
+            raise (TrailBroken if damaged else TrailUnreadable)(fault.detail, where=self.place) from None
 
     def _exists(self) -> bool:
         try:
             return self._path.exists()
-        except OSError as error:  # a folder on the way that is not ours to look into
-            raise TrailUnavailable(error.strerror or str(error), where=self.place) from None
+        except OSError as error:  # a parent folder that we may not read
+            raise TrailUnreadable(error.strerror or str(error), where=self.place) from None
 
-    def _reader(self) -> _Shelf:
-        """A file that we cannot write is read as in audit mode, or its log would be in the way."""
+    def _reader(self) -> _Reading:
+        """A file that we cannot write is read as in read-only mode; else SQLite would try to create a log."""
         with self._lock:
-            if self._shelf is None:
-                shelf = _Shelf(self._path, self._read_only)
-                self._shelf = shelf if shelf.database.writable() else _Shelf(self._path, True)
-            return self._shelf
+            if self._reading is None:
+                reading = _Reading(self._path, self._read_only)
+                self._reading = reading if reading.database.writable() else _Reading(self._path, True)
+            return self._reading
 
-    def _has_trail(self, shelf: _Shelf) -> bool:
-        """A file that is still being created has no tables, and is no trail yet."""
+    def _has_trail(self, reading: _Reading) -> bool:
+        """Whether the tables exist. A file that is just being created has none yet."""
         if not self._ready:
-            if not shelf.database.columns("trail_schema"):
+            if not reading.database.columns("trail_schema"):
                 return False
-            self._check_version(shelf)
+            require_version(reading.all(SELECT_VERSION)[0][0], self.place)
             self._identity, self._ready = self._files(""), True
         return True
 
-    def _check_version(self, reading: Reading) -> None:
-        found = reading.all("SELECT max(version) FROM trail_schema")[0][0]
-        if found != VERSION:
-            raise TrailUnavailable(
-                f"its tables are of version {found}, this program knows version {VERSION}", where=self.place
-            )
+    def exposed(self) -> str:
+        if not self._exists():
+            return ""
+        real = Path(os.path.realpath(self._path))
+        for path in (real, real.parent):
+            found, what = path.stat(), "its folder" if path == real.parent else "the file"
+            if found.st_mode & (stat.S_IWOTH | stat.S_IWGRP) and not found.st_mode & stat.S_ISVTX:
+                return f"other users of this machine can write {what}"
+            if found.st_uid not in (os.getuid(), 0):
+                return f"{what} belongs to another user"
+        return ""
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -134,44 +144,36 @@ class SqliteStorage:
         with self._lock:
             try:
                 return self._write(work, lasting)
-            except sqlite3.Error as error:
-                raise _translate(error, self.place) from None
+            except (DBAPIError, sqlite3.Error) as error:
+                raise _translate(cause_of(error), self.place) from None
             except OSError as error:
                 raise TrailUnavailable(error.strerror or str(error), where=self.place) from None
 
     def _write(self, work: Callable[[Writing], T], lasting: bool) -> T:
-        connection = self._opened()
-        self._insist_on_same_files("", "-wal")
-        # In WAL mode NORMAL leaves out the sync after each commit; the next FULL one syncs the whole log.
-        connection.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            result = work(_Transaction(connection))
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                with suppress(sqlite3.Error):  # the first error is the one to tell
-                    connection.execute("ROLLBACK")
-            raise
-        self._insist_on_same_files("", "-wal")
-        return result
+        with self._writer.connect() as connection:
+            self._insist_on_same_files("", "-wal")
+            # In WAL mode NORMAL leaves out the sync after each commit; the next FULL one syncs the whole log.
+            driver_of(connection).execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
+            with connection.begin():
+                result = work(_Transaction(connection))
+            self._insist_on_same_files("", "-wal")
+            return result
 
-    def _opened(self) -> sqlite3.Connection:
-        if self._connection is None:
-            if self._ready:  # known from reading: then it is that file or none
-                self._insist_on_same_files("")
-            self._create_file()
-            connection = self._connect()
-            try:
-                self._prepare(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection, self._identity, self._ready = connection, self._files("", "-wal"), True
-        return self._connection
+    def _connect(self) -> sqlite3.Connection:
+        if self._ready:  # known from reading or writing: then it is that file or none
+            self._insist_on_same_files("")
+        self._create_file()
+        connection = connect(self._path, "mode=rw", PATIENCE)
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._identity, self._ready = self._files("", "-wal"), True
+        return connection
 
     def _create_file(self) -> None:
-        """Where a symlink leads, if it is one: a link may be laid before there is a trail."""
+        """Create the file that the path points to: a symlink may exist before the trail does."""
         real = Path(os.path.realpath(self._path))
         missing = [folder for folder in real.parents if not folder.exists()]
         for folder in reversed(missing):
@@ -179,32 +181,20 @@ class SqliteStorage:
         with suppress(FileExistsError):
             os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(
-            f"file:{quote(str(self._path.absolute()))}?mode=rw", uri=True, isolation_level=None,
-            check_same_thread=False, timeout=PATIENCE,
-        )
-
     def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Switch to WAL, and create the tables in an empty file."""
         self._switch_to_wal(connection)
         connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
-        try:
-            transaction = _Transaction(connection)
-            if not transaction.all("SELECT 1 FROM sqlite_master"):
-                for statement in ddl(sqlite_dialect.dialect()):
+        with connection:  # commits, or rolls back
+            if not connection.execute("SELECT 1 FROM sqlite_master").fetchall():
+                for statement in ddl(self._writer.dialect):
                     connection.execute(statement)
-            self._check_version(transaction)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                with suppress(sqlite3.Error):  # the first error is the one to tell
-                    connection.execute("ROLLBACK")
-            raise
+            require_version(connection.execute(SELECT_VERSION).fetchone()[0], self.place)
 
     def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
-        """SQLite does not wait for a lock here by itself, and two consoles may start at once."""
+        """SQLite itself does not wait for a lock here, and two consoles may start at the same time."""
         end = time.monotonic() + PATIENCE
         while True:
             try:
@@ -219,15 +209,15 @@ class SqliteStorage:
             return
 
     def _files(self, *suffixes: str) -> tuple[tuple[int, int], ...]:
-        """Which files these really are. By stat only: closing a descriptor would drop SQLite's locks."""
-        real = os.path.realpath(self._path)  # where a symlink leads now: the log is beside that file
+        """Device and inode of these files. By stat only: closing a descriptor would drop SQLite's locks."""
+        real = os.path.realpath(self._path)  # the log is next to the file that a symlink points to
         found = [os.stat(real + suffix) for suffix in suffixes]  # noqa: PTH116  twice a write
         return tuple((file.st_dev, file.st_ino) for file in found)
 
     def _insist_on_same_files(self, *suffixes: str) -> None:
-        """SQLite goes on writing into a deleted file without a word, so look before and after."""
+        """SQLite keeps writing into a deleted file without an error, so this is checked before and after."""
         try:
-            pairs = zip(suffixes, self._identity, strict=False)  # of a file only read so far no log is known
+            pairs = zip(suffixes, self._identity, strict=False)  # a file that was only read has no known log
             same = all(self._files(suffix) == (known,) for suffix, known in pairs)
         except FileNotFoundError:
             raise self._gone() from None
@@ -244,9 +234,7 @@ class SqliteStorage:
 
     def close(self) -> None:
         with self._lock:
-            if self._shelf is not None:
-                self._shelf.database.close()
-                self._shelf = None
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            if self._reading is not None:
+                self._reading.database.close()
+                self._reading = None
+            self._writer.dispose()

@@ -1,4 +1,4 @@
-"""Verifying: the whole chain, every item outcome, the working tables and the anchors; what is wrong is named."""
+"""Verifies the trail: the whole chain, every item outcome, the state tables and the anchors."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from console.core.audit import Verification
+from console.core.ports import Verification
 from console.trail.anchor import AnchorLine
 from console.trail.record import AT_LENGTH, CONCLUDING, GENESIS, KINDS, BadRecord, ItemsDigest, a_number, link
 from console.trail.storage import Row, Storage, select
-from console.trail.working import Working
+from console.trail.verify_plans import PlanCheck
+from console.trail.verify_state import StateCheck
 
 _BATCH = 5_000
 _RECORDS = "SELECT seq, kind, at, body, prev, hash FROM record WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
@@ -25,20 +26,21 @@ _BELOW_THE_FIRST = (
 _END = "SELECT max(seq) FROM record"
 _BEYOND = "SELECT min(seq) FROM item_outcome WHERE seq > (SELECT coalesce(max(seq), 0) FROM record)"
 _HIGHEST = 2**63 - 1
+_ORPHANS = "item outcomes without a record"
 
 
 def verify(storage: Storage, anchors: Iterable[AnchorLine] = ()) -> Verification:
-    """Reads in batches, so it takes little memory however long the trail is."""
-    walk = _Walk(storage, anchors)
+    """Whether the trail is intact. Reads in batches, so memory stays small however long the trail is."""
+    check = _Check(storage, anchors)
     try:
-        walk.records()
+        check.run()
     except BadRecord as bad:
-        return Verification(False, walk.seen, bad.seq, bad.what)
-    return Verification(True, walk.seen)
+        return Verification(False, check.seen, bad.seq, bad.what, check.anchored)
+    return Verification(True, check.seen, anchors=check.anchored)
 
 
-class _Walk:
-    """Along the records, with the item outcomes, the working tables and the anchors in step."""
+class _Check:
+    """Reads the records in order, together with their item outcomes, the state tables and the anchors."""
 
     def __init__(self, storage: Storage, anchors: Iterable[AnchorLine]) -> None:
         self._storage = storage
@@ -47,83 +49,92 @@ class _Walk:
             if self._anchors.setdefault(anchor.seq, anchor.hash) != anchor.hash:
                 self._anchors[anchor.seq] = "contradicting anchors"
         self._end = _first(storage, _END) or 0
-        """Where the walk ends: a record is committed with its outcomes, and others are added meanwhile."""
+        """The last record to check. Others may be added meanwhile; each is committed with its outcomes."""
         self._items = _Items(_pages(storage, _ITEMS, 2, self._end))
-        self._working = Working(storage, self._end)
+        self._state = StateCheck(storage, self._end)
+        self._plans = PlanCheck(storage, self._end)
         self.seen = 0
 
-    def records(self) -> None:
+    @property
+    def anchored(self) -> tuple[int, ...]:
+        """The records seen so far that an anchor names."""
+        return tuple(sorted(seq for seq in self._anchors if seq <= self.seen))
+
+    def run(self) -> None:
+        """Raises `BadRecord` for the first record that is not as it was written."""
         if any(select(self._storage, sql) for sql in _BELOW_THE_FIRST):
-            raise BadRecord(1, "is not the first: something was put before it")
+            raise BadRecord(1, "rows were inserted before it")
         prev = GENESIS
         for rows in _pages(self._storage, _RECORDS, 1, self._end):
             for row in rows:
                 prev = self._record(prev, row)
-            self._working.page(rows)
+            self._state.check_page(rows)
+            self._plans.check_page(rows)
         orphan = self._items.next_seq
         if orphan is None:
             orphan = _first(self._storage, _BEYOND)
         if orphan is not None:
-            raise BadRecord(a_number(orphan), "item outcomes that belong to no record")
+            raise BadRecord(a_number(orphan), _ORPHANS)
         if lost := [seq for seq in self._anchors if seq > self.seen]:
-            raise BadRecord(self.seen + 1, f"the tail was cut: the anchors know record {max(lost)}")
-        self._working.end()
+            raise BadRecord(self.seen + 1, f"missing, like all records up to {max(lost)}, which an anchor names")
+        self._state.check_end()
+        self._plans.check_end()
 
     def _record(self, prev: str, row: Row) -> str:
         seq, kind, at, body, before, digest = row
         expected = self.seen + 1
         if seq != expected:
-            raise BadRecord(expected, f"is missing; the next one is {seq}")
+            raise BadRecord(expected, f"missing (the next record is {seq})")
         if before != prev:
             raise BadRecord(seq, "does not follow the record before it")
-        # With a known kind and a time of the one length, the hashed text reads in one way only.
+        # The kind must be known and the time must have its fixed length, so that the hashed text is unambiguous.
         if kind not in KINDS or len(str(at)) != AT_LENGTH or link(before, seq, kind, at, body) != digest:
-            raise BadRecord(seq, "was edited: its hash does not fit")
+            raise BadRecord(seq, "edited (its hash does not match)")
         if seq in self._anchors and self._anchors[seq] != digest:
-            raise BadRecord(seq, "was rewritten: an anchor knows another hash")
+            raise BadRecord(seq, "rewritten (an anchor has another hash)")
         if kind in CONCLUDING:
             self._outcomes(seq, json.loads(body))
         elif (next_seq := self._items.next_seq) is not None and next_seq <= seq:
-            raise BadRecord(min(seq, next_seq), "item outcomes that belong to no record")
+            raise BadRecord(min(seq, next_seq), _ORPHANS)
         self.seen = seq
         return str(digest)
 
     def _outcomes(self, seq: int, body: dict[str, Any]) -> None:
         if (next_seq := self._items.next_seq) is not None and next_seq < seq:
-            raise BadRecord(next_seq, "item outcomes that belong to no record")
+            raise BadRecord(next_seq, _ORPHANS)
         count, digest = self._items.take(seq)
         expected = body.get("items_count", 0)
         if count < expected:
             raise BadRecord(seq, f"{expected - count} of its item outcomes are missing")
         if count > expected:
-            raise BadRecord(seq, f"has {count - expected} item outcomes too many")
+            raise BadRecord(seq, f"{count - expected} item outcomes too many")
         if digest != body.get("items_digest"):
             raise BadRecord(seq, "its item outcomes were edited")
 
 
 class _Items:
-    """The item outcomes in order, digested record by record."""
+    """The item outcomes in order, with a digest for each record."""
 
     def __init__(self, pages: Iterator[list[Row]]) -> None:
         self._runs = (run for page in pages for run in _runs(page))
-        self._ahead = next(self._runs, None)
+        self._next = next(self._runs, None)
 
     @property
     def next_seq(self) -> int | None:
-        """The record that the next outcomes claim to belong to."""
-        return None if self._ahead is None else a_number(self._ahead[0])
+        """The record of the next outcomes."""
+        return None if self._next is None else a_number(self._next[0])
 
     def take(self, seq: int) -> tuple[int, str]:
         """How many outcomes this record has, and their digest."""
         digest = ItemsDigest()
-        while self._ahead is not None and self._ahead[0] == seq:
-            digest.add(self._ahead[1])
-            self._ahead = next(self._runs, None)
+        while self._next is not None and self._next[0] == seq:
+            digest.add(self._next[1])
+            self._next = next(self._runs, None)
         return digest.count, digest.hexdigest()
 
 
 def _runs(page: list[Row]) -> Iterator[tuple[int, Iterable[Row]]]:
-    """The rows of a page by record; a page from the middle of a large override is one run."""
+    """The rows of a page by record. Rows in the middle of a large override are all of one record."""
     if page[0][0] == page[-1][0]:
         yield page[0][0], page
     else:
@@ -132,7 +143,7 @@ def _runs(page: list[Row]) -> Iterator[tuple[int, Iterable[Row]]]:
 
 
 def _first(storage: Storage, sql: str) -> Any:
-    """The one value that a statement asks for; None where there is no trail yet."""
+    """The single value of a statement; None where there is no trail yet."""
     return next((row[0] for row in select(storage, sql)), None)
 
 

@@ -1,11 +1,11 @@
-"""The catalogue as Textual and the README want it: bindings, and keys in words."""
+"""Turns the catalogue into Textual bindings and the key table of the docs."""
 
 from __future__ import annotations
 
 from textual.binding import Binding
 
-from console.core.catalogue import EVERYWHERE, PLACES, Action, actions_of
-from console.core.keymap import CHARACTERS
+from console.actions.catalogue import EVERYWHERE, PLACES, Action, actions_of
+from console.actions.keymap import CHARACTERS
 
 
 def bindings_of(place: str) -> list[Binding]:
@@ -29,13 +29,13 @@ _SHOWN_KEYS = {**CHARACTERS, "escape": "esc", "down": "↓", "up": "↑", "left"
 
 
 def key_words(keys: str) -> str:
-    """A key as it is written on a keyboard."""
+    """Keys as they are labelled on a keyboard."""
     return " ".join(_SHOWN_KEYS.get(key, key.replace("ctrl+", "^")) for key in keys.split(","))
 
 
 def key_table() -> str:
-    """All keys as Markdown, for the README."""
-    rows = ["| place | key | does |", "|---|---|---|"]
+    """All keys as a Markdown table."""
+    rows = ["| screen | key | action |", "|---|---|---|"]
     for place, title in ((EVERYWHERE, "everywhere"), *PLACES.items()):
         rows += [f"| {title} | `{key_words(action.key)}` | {action.help} |" for action in actions_of(place)]
     return "\n".join(rows)

@@ -1,74 +1,92 @@
-"""The app: modes, theme, keymap, wiring. No logic.
+"""The app: one mode per place, theme, keys, and what the screens share.
 
-`run_console(desk)` is the whole contract. It returns the exit code; an error of our own is raised after the
-terminal is as it was, so that whoever called can tell it in one line. With `lay` the desk only names what there
-is, and the real one, drivers and all, is laid behind the first frame; until then there are the counts and rows that
-somebody sent `ahead` has read. `demo` lays what the welcome offers.
+`run_console` is all that `__main__` needs. It returns the exit code, and raises an error of ours only after the
+terminal is restored, so that the caller can report it in one line.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Iterable
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from textual._styles_cache import StylesCache
 from textual.app import SystemCommand
-from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
-from textual.driver import Driver
 from textual.screen import Screen
 
-from console.core.catalogue import EVERYWHERE, PLACES, action_named, actions_of
-from console.core.desk import Desk
+from console.actions.catalogue import EVERYWHERE, PLACES, Action, action_named, actions_of
+from console.actions.keymap import checked_keymap
 from console.core.faults import Fault
 from console.core.item import ItemKey
-from console.ui import safe
+from console.core.session import Session
+from console.ui import safe, themes
 from console.ui.actions import bindings_of
-from console.ui.foretold import Ahead
-from console.ui.lanes import off_loop
-from console.ui.lost import steadied
-from console.ui.messages import HealthChanged, RunChanged
-from console.ui.opening import Lay, Opening
+from console.ui.advice import fault_text
+from console.ui.backend_calls import BackendCallers, off_loop
+from console.ui.health import Monitor
+from console.ui.live_overrides import LiveOverrides
+from console.ui.messages import HealthChanged, OverrideProgressed
+from console.ui.screens.base import BaseScreen
 from console.ui.screens.overview import OverviewScreen
-from console.ui.screens.place import Place
-from console.ui.words import here
+from console.ui.startup import StartupScreen
+from console.ui.textual_workarounds import PatchedApp, limit_arenas, resume_collector
+from console.ui.worker_errors import ReportsWorkerErrors
 
 if TYPE_CHECKING:
+    from console.core.confirm import Confirmation
     from console.core.override import Override
-    from console.core.plan import Confirmation, Plan, Selection
+    from console.core.plan import Plan, Selection
     from console.ui.tour import Tour
+
+DEADLINE = 5.0
+"""Seconds after which the console stops waiting for a backend, whatever the plugin does."""
+_DEMO = "demo"
+"""What the app returns when the person asked for the demo."""
 
 
 def run_console(
-    desk: Desk, lay: Lay | None = None, *, demo: Lay | None = None, ahead: Ahead | None = None, guided: bool = False
+    open_session: Callable[[], Session],
+    *,
+    systems: Sequence[str] = (),
+    theme: str | None = None,
+    demo: Callable[[], int] | None = None,
+    guided: bool = False,
 ) -> int:
-    """Open the console on a desk until the person leaves; the exit code."""
-    app = Console(desk, lay=lay, demo=demo, ahead=ahead)
-    app.guided = guided
+    """Run the console until the person leaves; returns the exit code.
+
+    The first frame shows `systems` in `theme`; `open_session` runs behind it in a thread. `demo` is run after the
+    console has closed, when the person asked for it.
+    """
+    app = Console(open_session, systems, theme, offers_demo=demo is not None, guided=guided)
     try:
         app.run()
     finally:
-        app.runs.finish()
+        app.finish_overrides()
     if app.crash is not None:
         raise app.crash
+    if demo is not None and app.return_value == _DEMO:
+        return demo()
     return app.return_code or 0
 
 
 def late(module: str, name: str) -> Callable[..., Any]:
-    """A screen whose module is loaded when it is first made, or behind the first frame, whichever comes first."""
+    """A screen whose module is imported when it is first made, to keep the start short."""
     return lambda *args, **more: getattr(import_module(f"console.ui.screens.{module}"), name)(*args, **more)
 
 
-ItemScreen, HelpScreen, RunScreen = late("item", "ItemScreen"), late("help", "HelpScreen"), late("run", "RunScreen")
-PlanScreen, PickScreen, Choice = late("plan", "PlanScreen"), late("pick", "PickScreen"), late("pick", "Choice")
+ItemScreen, HelpScreen = late("item", "ItemScreen"), late("help", "HelpScreen")
+PlanScreen, LiveOverrideScreen = late("plan", "PlanScreen"), late("override_live", "LiveOverrideScreen")
+PickScreen, Choice = late("pick", "PickScreen"), late("pick", "Choice")
 
 
-class Console(Opening):
-    """One mode per place, each with its own stack of screens."""
+class Console(ReportsWorkerErrors, PatchedApp[str]):
+    """Opens on the StartupScreen. Every other screen is made after the session is open, and can rely on it."""
 
     TITLE = "Retriage"
     CSS_PATH = Path(__file__).with_name("console.tcss")
@@ -76,170 +94,238 @@ class Console(Opening):
     MODES: ClassVar[dict[str, Any]] = {
         "overview": OverviewScreen,
         "failures": late("failures", "FailuresScreen"),
-        "groups": late("groups", "GroupsScreen"),
+        "causes": late("causes", "CausesScreen"),
         "trail": late("trail", "TrailScreen"),
     }
-    DEFAULT_MODE = "overview"
     ENABLE_COMMAND_PALETTE = True
-    guided = False
-    """Whether it opens with the tour."""
-    _tour: Tour | None = None
 
-    def get_driver_class(self) -> type[Driver]:
-        return steadied(super().get_driver_class())
+    # Set when the session is open.
+    session: Session
+    callers: BackendCallers
+    monitor: Monitor
+    live_overrides: LiveOverrides
 
-    async def reseat(self, renamed: bool) -> None:
-        for stack in self._screen_stacks.values():
-            for screen in stack:
-                if isinstance(screen, Place):
-                    await screen.reseated(renamed)
+    def __init__(
+        self,
+        open_session: Callable[[], Session],
+        systems: Sequence[str] = (),
+        theme: str | None = None,
+        *,
+        deadline: float = DEADLINE,
+        offers_demo: bool = False,
+        guided: bool = False,
+    ) -> None:
+        self.colourless = bool(os.environ.get("NO_COLOR"))
+        """Send no colours; the selection is shown reversed."""
+        super().__init__(ansi_color=True if self.colourless else None)
+        self.set_class(self.colourless, "colourless")
+        self.loading_session = True
+        self.offers_demo = offers_demo
+        self._open_session = open_session
+        self._systems = systems
+        self._call_deadline = deadline
+        self._guided = guided
+        self._first_place = "overview"
+        self._keys: dict[str, str] = {}
+        self._tour: Tour | None = None
+        for ours in themes.OURS:
+            self.register_theme(ours)
+        self._set_theme(theme)
+        self.use_fast_stylesheet()
 
-    def opened(self) -> None:
-        if self.guided:
+    def _set_theme(self, name: str | None) -> None:
+        self.theme = themes.ANSI.name if self.colourless else themes.chosen(name)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return themes.fallbacks(self.current_theme)
+
+    # -- startup -----------------------------------------------------------------------------------
+
+    def get_default_screen(self) -> Screen[Any]:
+        return StartupScreen(self._systems)
+
+    def on_mount(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with suppress(ValueError, RuntimeError):  # not in the main thread: a test
+                loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
+        self.call_next(self.paint_now)
+        self.call_after_refresh(self.start, self._load, "load")
+
+    async def _load(self) -> None:
+        """Open the session in a thread, show the first place, then load what is needed later."""
+        try:
+            session = await off_loop(self._open_session)
+        except Fault as fault:
+            self.fail(fault)
+            return
+        await off_loop(limit_arenas)
+        self._use(session)
+        for watch in self.monitor.watches():
+            self.start(watch, "monitor", exclusive=False)
+        await self._show(self._first_place)
+        if self._guided:
             self.action_tour()
         self.start(self._offer_resume, "resume")
+        await self.monitor.answered(within=3.0)
+        await off_loop(_import_screens)
+        resume_collector()
 
-    def load_the_rest(self) -> None:
-        for module in ("failures", "groups", "trail", "help", "run"):
-            import_module(f"console.ui.screens.{module}")
+    def _use(self, session: Session) -> None:
+        self.session = session
+        self._set_theme(session.theme)
+        self._keys = checked_keymap(session.keymap)
+        self.set_keymap(self._keys)
+        self.callers = BackendCallers(
+            session.backends, self._call_deadline, session.load, session.refresh.total_seconds()
+        )
+        self.monitor = Monitor(session, self.callers, self.health_changed)
+        self.live_overrides = LiveOverrides(session, self.override_progressed)
+        self.loading_session = False
 
-    # -- when something goes wrong -----------------------------------------------------------------
+    def on_unmount(self) -> None:
+        for backend in () if self.loading_session else self.session.backends:
+            with suppress(Fault):
+                backend.cancel()
 
-    def _handle_exception(self, error: Exception) -> None:
-        """Textual would print the locals, passwords among them; keep the error and go."""
-        if self.crash is None:
-            self.crash = error
-        self._return_code = 1
-        if self._exception is None:
-            self._exception = error
-            self._exception_event.set()
-        self._close_messages_no_wait()
-
-    def worker_failed(self, error: Exception) -> None:
-        if isinstance(error, Fault):
-            self.say(str(error), severity="error")
-        else:
-            self._handle_exception(error)
+    def finish_overrides(self) -> None:
+        """Let the chunk that is being written end, and be recorded."""
+        if not self.loading_session:
+            self.live_overrides.finish()
 
     # -- for the screens ---------------------------------------------------------------------------
 
-    def pop_screen(self) -> AwaitComplete:
-        """Textual remembers two colours by the widget they were asked for, and would keep all that it had painted."""
-        StylesCache.get_inner_outer.cache_clear()
-        return super().pop_screen()
+    def worker_failed(self, error: Exception) -> None:
+        if isinstance(error, Fault):
+            self.say(fault_text(error), severity="error")
+        else:
+            self.fail(error)
+
+    def keys_of(self, action: Action) -> list[str]:
+        """The keys of an action, as a key event names them."""
+        return self._keys.get(action.id, action.key).split(",")
 
     def health_changed(self, name: str) -> None:
-        if self.is_running and self._screen_stacks.get(self.current_mode):
+        if self.has_screen:
             self.screen.post_message(HealthChanged(name))
 
     def say(self, text: str, severity: Literal["information", "warning", "error"] = "information") -> None:
-        self.notify(safe.line(here(text), 400), severity=severity, markup=False)
+        self.notify(safe.line(text, 400), severity=severity, markup=False)
 
     def copy(self, text: str, what: str) -> None:
-        """To the clipboard of the terminal, as it was stored; what cannot be encoded is replaced."""
-        self._clipboard = text
-        if self._driver is not None:
-            encoded = base64.b64encode(text.encode("utf-8", "surrogateescape" if _was_bytes(text) else "replace"))
-            self._driver.write(f"\x1b]52;c;{encoded.decode()}\a")
-        self.say(f"Copied {what}: {len(text)} characters")
+        """Copy a text exactly as it was stored to the terminal's clipboard."""
+        self.copy_exactly(text)
+        self.say(f"Copied {what} ({len(text)} characters)")
 
     def errors_seen(self) -> dict[str, str]:
-        """A cause by one of its errors, as far as the lists have shown one."""
+        """Causes with one of their errors, as far as the lists have shown one."""
         seen: dict[str, str] = {}
-        for stack in self._screen_stacks.values():
-            for screen in stack:
-                if isinstance(screen, Place):
-                    seen |= screen.errors_seen()
+        for screen in self.all_screens():
+            if isinstance(screen, BaseScreen):
+                seen |= screen.errors_seen()
         return seen
 
     def show_failures(self, text: str) -> None:
-        """Go to Failures, narrowed by this filter."""
+        """Go to Failures with this filter."""
         self.call_later(self._show_failures, text)
 
     async def _show_failures(self, text: str) -> None:
-        (await self._show("failures")).narrow(text)
+        await self._show("failures")
+        if isinstance(self.screen, BaseScreen):
+            self.screen.narrow(text)
 
-    async def _show(self, place: str) -> Place:
-        """Go to a place, whatever lies on it. What is left there is not waited for: the key may have come from it."""
+    async def _show(self, place: str) -> None:
+        """Go to a place and close the screens on top of it. During startup, choose it as the first one."""
+        if self.loading_session:
+            self._first_place = place
+            if isinstance(self.screen, StartupScreen):
+                self.screen.choose(place)
+            return
         await self.switch_mode(place)
-        while not (isinstance(self.screen, Place) and place == self.screen.PLACE):
+        self._close_above(place)
+
+    def _close_above(self, place: str) -> None:
+        """The closed screens are not awaited: the key may have come from one of them."""
+        while not (isinstance(self.screen, BaseScreen) and place == self.screen.PLACE):
             self.pop_screen()
-        return self.screen
 
     # -- overrides ---------------------------------------------------------------------------------
 
-    def run_changed(self) -> None:
-        """From the override's thread."""
-        if self.is_running and self._screen_stacks.get(self.current_mode):
-            self.screen.post_message(RunChanged())
+    def override_progressed(self) -> None:
+        """Called from the override's thread."""
+        if self.has_screen:
+            self.screen.post_message(OverrideProgressed())
 
-    def run_words(self) -> str:
-        run = self.runs.latest
-        if run is None or run.over:
+    def override_words(self) -> str:
+        """How far the running override is, for the top bar."""
+        live = self.live_overrides.latest
+        if live is None or live.over:
             return ""
-        return f"override {run.progress.done / max(run.plan.changes, 1):.0%}" if run.progress else "override"
+        return f"override {live.progress.done / max(live.plan.changes, 1):.0%}" if live.progress else "override"
 
-    def plan(self, selection: Selection) -> None:
-        """Show what a requeue of this would change; carry it out when it is confirmed."""
-        self._plan(PlanScreen(selection))
+    def plan(self, selection: Selection, action: str = "requeue") -> None:
+        """Preview an action on this selection; carry it out once it is confirmed."""
+        self._plan(PlanScreen(selection, action))
 
-    def plan_undo(self, op_id: str) -> None:
-        self._plan(PlanScreen(None, undo_of=op_id))
+    def plan_undo(self, override_id: str) -> None:
+        """Preview the undo of an override; carry it out once it is confirmed."""
+        self._plan(PlanScreen(None, undo_of=override_id))
 
     def _plan(self, screen: Screen[Any]) -> None:
-        if self.runs.running:
-            self.say("An override is running here already: 5 shows it", severity="warning")
-        else:
+        if not self._refuse_while_running():
             self.push_screen(screen, self._confirmed)
+
+    def _refuse_while_running(self) -> bool:
+        if self.live_overrides.running:
+            self.say("An override is already running. Press 5 to see it.", severity="warning")
+        return self.live_overrides.running
 
     def _confirmed(self, answer: tuple[Plan, Confirmation] | None) -> None:
         if answer is not None:
             for screen in self.screen_stack:
-                if isinstance(screen, Place):
+                if isinstance(screen, BaseScreen):
                     screen.planned()
-            self.runs.carry_out(*answer)
-            self._show_run()
+            self.live_overrides.carry_out(*answer)
+            self._show_live_override()
 
     def resume(self, override: Override) -> None:
         if override.state.over:
-            self.say("It is finished: there is nothing to resume")
-        elif self.runs.running:
-            self.say("An override is running here already: 5 shows it", severity="warning")
-        else:
-            self.start(partial(self._resumed, override), "resume")
+            self.say("This override is finished. There is nothing to resume.")
+        elif not self._refuse_while_running():
+            self.start(partial(self._resume, override), "resume")
 
-    async def _resumed(self, override: Override) -> None:
-        book = self.desk.book
-        assert book is not None
-        plan = await off_loop(lambda: book.plan(override.plan_id))
-        self.runs.resume(plan, override.op_id, sum(override.counts.values()))
-        self._show_run()
+    async def _resume(self, override: Override) -> None:
+        trail = self.session.trail
+        assert trail is not None
+        plan = await off_loop(lambda: trail.plan(override.plan_id))
+        self.live_overrides.resume(plan, override.override_id, sum(override.counts.values()))
+        self._show_live_override()
 
-    def _show_run(self) -> None:
-        """Where it is open already, what lies on it goes, as with every place."""
-        if not any(isinstance(screen, Place) and screen.PLACE == "run" for screen in self.screen_stack):
-            self.push_screen(RunScreen())
-        while not (isinstance(self.screen, Place) and self.screen.PLACE == "run"):
-            self.pop_screen()
+    def _show_live_override(self) -> None:
+        if not any(isinstance(screen, BaseScreen) and screen.PLACE == "live_override" for screen in self.screen_stack):
+            self.push_screen(LiveOverrideScreen())
+        self._close_above("live_override")
 
     async def _offer_resume(self) -> None:
-        """What a crash or a lost session left behind is told at the start."""
-        book = self.desk.book
-        if book is None:
+        """Report overrides that a crash or a lost connection left unfinished."""
+        trail = self.session.trail
+        if trail is None:
             return
-        unresolved = await off_loop(book.unresolved)
-        stopped = [o for o in await off_loop(lambda: book.overrides(50)) if not o.state.over and not o.alive]
+        unresolved = await off_loop(trail.unresolved)
+        stopped = [o for o in await off_loop(lambda: trail.overrides(50)) if not o.state.over and not o.alive]
         if unresolved or stopped:
-            count = len({intent.op_id for intent in unresolved} | {o.op_id for o in stopped})
-            what = "1 override was" if count == 1 else f"{count} overrides were"
-            resumes = "" if self.desk.read_only else ", x resumes one"
-            self.say(f"{what} not finished: 4 shows what there is{resumes}", severity="warning")
+            count = len({intent.override_id for intent in unresolved} | {o.override_id for o in stopped})
+            what = "1 override is" if count == 1 else f"{count} overrides are"
+            resume = "" if self.session.read_only else " and x to resume"
+            self.say(f"{what} not finished. Press 4 for the Trail{resume}.", severity="warning")
 
     # -- actions -----------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if self.loading_session:
+            return action == "quit" or action in self.MODES
         known = action_named(EVERYWHERE, action)
-        if known is not None and known.at_once and not (isinstance(self.screen, Place) and not self.screen.typing):
+        if known is not None and known.at_once and not (isinstance(self.screen, BaseScreen) and not self.screen.typing):
             return False  # it is a character of what is typed, or a dialog is open
         return super().check_action(action, parameters)
 
@@ -249,33 +335,37 @@ class Console(Opening):
     async def action_failures(self) -> None:
         await self._show("failures")
 
-    async def action_groups(self) -> None:
-        await self._show("groups")
+    async def action_causes(self) -> None:
+        await self._show("causes")
 
     async def action_trail(self) -> None:
         await self._show("trail")
 
-    def action_run(self) -> None:
-        if self.runs.latest is None:
-            self.say("No override has been started here: r on an item plans one")
+    def action_override(self) -> None:
+        if self.live_overrides.latest is None:
+            self.say("No override was started in this console. Press r on an item to plan one.")
         else:
-            self._show_run()
+            self._show_live_override()
 
     async def action_quit(self) -> None:
-        if not self.runs.running:
+        if self.loading_session or not self.live_overrides.running:
             self.exit()
             return
-        stay = [
+        choices = [
             Choice("", "Stay"),
-            Choice("quit", "Quit", "the override stops after this chunk; the next start offers to resume it"),
+            Choice("quit", "Quit", "the override stops after this chunk and can be resumed later"),
         ]
-        self.push_screen(PickScreen("An override is running", stay), lambda chosen: self.exit() if chosen else None)
+        self.push_screen(PickScreen("An override is running", choices), lambda chosen: self.exit() if chosen else None)
+
+    def open_demo(self) -> None:
+        """Close the console and run the demo."""
+        self.exit(_DEMO)
 
     def action_help(self) -> None:
-        place = self.screen
-        if isinstance(place, Place):
-            refused = {a.id: why for a in actions_of(place.PLACE) if (why := place.refusal(a))}
-            self.push_screen(HelpScreen(place.PLACE, self.desk.keymap, refused))
+        screen = self.screen
+        if isinstance(screen, BaseScreen):
+            refused = {a.id: why for a in actions_of(screen.PLACE) if (why := screen.refusal(a))}
+            self.push_screen(HelpScreen(screen.PLACE, self.session.keymap, refused))
 
     def action_tour(self) -> None:
         if self._tour is None:
@@ -285,18 +375,18 @@ class Console(Opening):
         self._tour.toggle()
 
     def action_read_again(self) -> None:
-        if isinstance(self.screen, Place):
+        if isinstance(self.screen, BaseScreen):
             self.screen.read_again()
         self.start(self.monitor.read_again, "again")
 
     def action_go_to(self) -> None:
         from console.ui import views
 
-        choices = [Choice(f"place {mode}", PLACES[mode], "place") for mode in self.MODES]
-        choices += [Choice(f"filter backend:{name}", name, "backend") for name in self.desk.names]
-        known = views.known(self.desk.views)
+        choices = [Choice(f"place {mode}", PLACES[mode], "screen") for mode in self.MODES]
+        choices += [Choice(f"filter backend:{name}", name, "system") for name in self.session.names]
+        known = views.known(self.session.views)
         choices += [Choice(f"filter {text}", name, f"view: {text}") for name, text in known.items()]
-        self.push_screen(PickScreen("Go to", choices, free="an item's key, a place, a backend or a view"), self._go)
+        self.push_screen(PickScreen("Go to", choices, free="an item's key, a screen, a system or a view"), self._go)
 
     async def _go(self, chosen: str | None) -> None:
         kind, _, rest = (chosen or "").partition(" ")
@@ -309,24 +399,21 @@ class Console(Opening):
 
     async def _open_key(self, text: str) -> None:
         key = ItemKey.parse(text)
-        self.desk.backend(key.backend)
-        detail = await self.lanes[key.backend].ask(lambda backend: backend.item(key, self.desk.clock.now()))
+        self.session.backend(key.backend)
+        detail = await self.callers[key.backend].call(lambda backend: backend.item(key, self.session.clock.now()))
         self.push_screen(ItemScreen(detail.item))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette: everything that can be done here, then what Textual offers."""
-        if isinstance(screen, Place):
+        """The palette: the actions of this screen and of every screen, then the theme."""
+        if isinstance(screen, BaseScreen):
             for action in actions_of(screen.PLACE):
                 if screen.check_action(action.name, ()):
-                    yield SystemCommand(action.label, action.help, self._runner(screen, action.name))
+                    yield SystemCommand(action.label, action.help, getattr(screen, f"action_{action.name}"))
         for action in actions_of(EVERYWHERE):
-            yield SystemCommand(action.label, action.help, self._runner(self, action.name))
-        yield SystemCommand("Theme", "Change what the console looks like", self.action_change_theme)
-
-    def _runner(self, target: Any, name: str) -> Callable[[], Any]:
-        return getattr(target, f"action_{name}")  # type: ignore[no-any-return]
+            yield SystemCommand(action.label, action.help, getattr(self, f"action_{action.name}"))
+        yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
 
 
-def _was_bytes(text: str) -> bool:
-    """Whether every surrogate in the text stands for a byte that was not UTF-8."""
-    return all(0xDC80 <= ord(char) <= 0xDCFF for char in text if 0xD800 <= ord(char) <= 0xDFFF)
+def _import_screens() -> None:
+    for module in ("failures", "causes", "trail", "help", "override_live"):
+        import_module(f"console.ui.screens.{module}")

@@ -1,26 +1,17 @@
-"""What an auditor asks of the trail beyond what core needs of it; a trail that can answer is asked."""
+"""Refused actions, read from the trail."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from console.core import faults
-from console.core.audit import Record, Verification
-
-
-@runtime_checkable
-class Audits(Protocol):
-    """A book that shows its records and proves them."""
-
-    def verified(self, anchors: str | None = None) -> Verification: ...
-
-    def newest(self, *, before: int | None = None, limit: int = 100) -> Sequence[Record]: ...
+from console.core.ports import Record, Trail
 
 
 class Refusal(NamedTuple):
-    """Something somebody wanted and did not get."""
+    """An action that was refused."""
 
     at: datetime
     seq: int
@@ -30,16 +21,9 @@ class Refusal(NamedTuple):
     who: str
 
 
-def auditor_of(book: object) -> Audits | None:
-    return book if isinstance(book, Audits) else None
-
-
-def refusals(book: object, limit: int = 500) -> list[Refusal]:
-    """Those among the newest records."""
-    auditor = auditor_of(book)
-    if auditor is None:
-        return []
-    return [_refusal(record) for record in auditor.newest(limit=limit) if record.kind == "refusal"]
+def refusals(trail: Trail, limit: int = 500) -> list[Refusal]:
+    """The refusals among the newest records."""
+    return [_refusal(record) for record in trail.newest(limit=limit) if record.kind == "refusal"]
 
 
 def _refusal(record: Record) -> Refusal:
@@ -51,7 +35,7 @@ def _refusal(record: Record) -> Refusal:
 
 
 def _sentence(kind: str) -> str:
-    """A fault's own words for the name it is recorded by; a name this version does not know stays as it is."""
+    """The sentence of the fault class with this name; the name itself if it is unknown."""
     fault = getattr(faults, kind, None)
     known = isinstance(fault, type) and issubclass(fault, faults.Fault)
     return (fault.__doc__ or kind).removeprefix("Refused: ") if known else kind

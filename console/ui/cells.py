@@ -1,14 +1,14 @@
-"""Item → cells; the only place an item becomes words."""
+"""Formats the fields of an item as cells of a list."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from console.core.item import Condition, Item
 from console.core.query import SortField
-from console.core.text import CONDITION_WORDS, FAR, ago, countdown, first_line, instant
+from console.core.text import FAR, ago, countdown, first_line, instant
 from console.ui import safe
 
 if TYPE_CHECKING:
@@ -16,48 +16,52 @@ if TYPE_CHECKING:
 
 _ZERO = timedelta(0)
 _A_MINUTE = timedelta(minutes=1)
-"""Two clocks may differ that much without a word."""
+"""Clocks may differ this much; smaller negative ages are shown as 0."""
 
 
 class Cell(NamedTuple):
-    """A harmless text and what it means; the theme decides what a tone looks like."""
+    """A safe text and its tone; the theme maps tones to colours."""
 
     text: str
     tone: str = "plain"
     link: str = ""
-    """Where the terminal leads from here; an address made harmless already."""
+    """The address it links to, already checked."""
 
 
 class Column(NamedTuple):
-    """A column of a list. When there is no room the one with the lowest rank goes first."""
+    """A column of a list. In a narrow terminal the columns with the lowest rank are left out."""
 
     title: str
     width: int
     rank: int
     right: bool = False
     grows: int = 0
-    """Its share of the width that is left over; its `width` is then the least it takes."""
+    """Its share of the spare width; `width` is then the minimum."""
     most: int = 1_000
     sort: SortField | None = None
     ticks: bool = False
+    """Its text depends on the time."""
 
 
-TONES: dict[Condition, str] = {
-    Condition.WAITING: "muted",
-    Condition.RUNNING: "good",
-    Condition.RETRYING: "calm",
-    Condition.FAILED: "warning",
-    Condition.TERMINAL: "error",
-    Condition.STUCK: "error",
-    Condition.DONE: "good",
-    Condition.CANCELLED: "muted",
-    Condition.UNKNOWN: "warning",
-}
+def tone(of: Condition) -> str:
+    """The tone of a condition."""
+    match of:
+        case Condition.WAITING | Condition.CANCELLED:
+            return "muted"
+        case Condition.RUNNING | Condition.DONE:
+            return "good"
+        case Condition.RETRYING:
+            return "calm"
+        case Condition.FAILED | Condition.UNKNOWN:
+            return "warning"
+        case Condition.TERMINAL | Condition.STUCK:
+            return "error"
+        case _:
+            assert_never(of)
 
 
 def condition(of: Condition) -> Cell:
-    symbol, word = CONDITION_WORDS[of]
-    return Cell(f"{symbol} {word}", TONES[of])
+    return Cell(f"{of.symbol} {of}", tone(of))
 
 
 def backend(item: Item, now: datetime) -> Cell:  # noqa: ARG001
@@ -85,9 +89,11 @@ def attempts(item: Item, now: datetime) -> Cell:  # noqa: ARG001
 
 def next_retry(item: Item, now: datetime) -> Cell:
     window = item.verdict.next_retry
+    if item.verdict.will_run_again is None:
+        return Cell("not known", "warning")
     if window is None:
         if item.verdict.will_run_again:
-            return Cell("by itself", "calm")
+            return Cell("automatic", "calm")
         return Cell(
             "never" if item.condition in (Condition.TERMINAL, Condition.FAILED, Condition.STUCK) else "", "muted"
         )
@@ -104,7 +110,7 @@ def error(item: Item, now: datetime) -> Cell:  # noqa: ARG001
 
 
 def telling_line(error: str) -> str:
-    """The first line, but of a Python traceback the one that names the exception."""
+    """The first line; of a Python traceback the line that names the exception."""
     first = first_line(error[:1000])
     if not first.startswith("Traceback (most recent call last)"):
         return first
@@ -117,18 +123,18 @@ def age(item: Item, now: datetime) -> Cell:
 
 
 def moment(at: datetime) -> str:
-    """To the second; nobody reads further at night."""
+    """A time to the second."""
     return instant(at.replace(microsecond=0))
 
 
 def short_age(span: timedelta) -> str:
-    """`4m`, `3d`, `2y`: the largest unit only; `-3m` for what is dated ahead of the clock."""
+    """An age in its largest unit, such as `4m` or `3d`; `-3m` for a time in the future."""
     shown = ago(abs(span)).removesuffix(" ago")
     return f"-{shown}" if span < -_A_MINUTE else shown
 
 
 def _short(number: int) -> str:
-    """In three or four characters, whatever a row claims."""
+    """A number in at most five characters."""
     for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**4, "k")):
         if abs(number) >= size:
             count = number // size if unit != "k" else number // 1000
@@ -137,24 +143,24 @@ def _short(number: int) -> str:
 
 
 def count(value: Count) -> str:
-    return thousands(value.value) if value.exact else f"≥ {thousands(value.value)}"
+    return f"{value.sign}{thousands(value.value)}"
 
 
 def thousands(number: int) -> str:
-    """`12 345` with thin gaps: digits are read in threes."""
+    """A number with thin spaces between groups of three digits, from 10 000 on."""
     return f"{number:,}".replace(",", "\u2009") if number >= 10_000 else str(number)
 
 
 Render = Callable[[Item, datetime], Cell]
 
 ITEM_COLUMNS: tuple[tuple[Column, Render], ...] = (
-    (Column("backend", 8, 4, grows=1, most=18), backend),
-    (Column("item", 10, 9, grows=2, most=40, sort=SortField.ID), identity),
+    (Column("system", 8, 4, grows=1, most=18), backend),
+    (Column("id", 10, 9, grows=2, most=40, sort=SortField.ID), identity),
     (Column("type", 8, 1, grows=1, most=22, sort=SortField.TYPE), kind),
     (Column("condition", 11, 8), state),
-    (Column("tries", 5, 6, right=True, sort=SortField.ATTEMPTS), attempts),
+    (Column("attempts", 8, 6, right=True, sort=SortField.ATTEMPTS), attempts),
     (Column("next retry", 10, 7, right=True, sort=SortField.NEXT, ticks=True), next_retry),
-    (Column("error", 20, 5, grows=6), error),
-    (Column("age", 4, 3, right=True, sort=SortField.UPDATED, ticks=True), age),
+    (Column("error", 18, 5, grows=6), error),
+    (Column("updated", 7, 3, right=True, sort=SortField.UPDATED, ticks=True), age),
 )
-"""In the order they are shown."""
+"""In the order they are shown, each with the function that formats it."""

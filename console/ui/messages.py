@@ -1,4 +1,4 @@
-"""What workers and the app tell the screens. Handlers own the state; workers only post."""
+"""Messages from workers and the app to the screens. Workers only post; the handlers own the state."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from textual.message import Message
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from console.core.backend import Count
+    from console.core.cause_count import Cause
+    from console.core.causes import Causes
     from console.core.faults import Fault
-    from console.core.grouping import Group
     from console.core.item import Detail
     from console.core.override import Intent, ItemOutcome, Override
     from console.core.plan import Plan
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class HealthChanged(Message):
-    """Something about a backend is known that was not before."""
+    """Something new is known about a backend."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -29,23 +31,24 @@ class HealthChanged(Message):
 
 @dataclass
 class CountsReady(Message):
-    """How many rows the list will have; None: at least that many."""
+    """How many rows match; more if it is not exact or a backend in `silent` did not answer."""
 
     generation: int
-    rows: int
-    exact: bool
+    rows: Count
     silent: Sequence[str]
 
 
 @dataclass
-class GroupsReady(Message):
-    """The groups so far, or all of them."""
+class CausesReady(Message):
+    """The causes found so far, or all of them."""
 
     generation: int
-    groups: Sequence[Group]
+    causes: Sequence[Cause]
     rows: int
     finished: bool
     faults: Sequence[Fault]
+    counting: Causes | None = None
+    """What was read, when all of it was."""
 
 
 @dataclass
@@ -55,12 +58,12 @@ class DetailReady(Message):
     detail: Detail | None
     fault: Fault | None = None
     overrides: Sequence[tuple[datetime, str]] = ()
-    """What the trail did to it, and when."""
+    """When overrides changed it, and how."""
 
 
 @dataclass
 class PlanReady(Message):
-    """A plan was frozen, or could not be."""
+    """A plan was made, or failed."""
 
     generation: int
     plan: Plan | None
@@ -68,13 +71,13 @@ class PlanReady(Message):
     fault: Fault | None = None
 
 
-class RunChanged(Message):
-    """An override of this console has moved on."""
+class OverrideProgressed(Message):
+    """The override of this console has made progress."""
 
 
 @dataclass
 class TrailReady(Message):
-    """What the trail has: the overrides, the refusals, the intents nobody concluded."""
+    """The overrides, the refusals and the intents without an outcome."""
 
     overrides: Sequence[Override]
     refusals: Sequence[Refusal]
@@ -84,7 +87,7 @@ class TrailReady(Message):
 
 @dataclass
 class OutcomesReady(Message):
-    """An override with the first of its items' outcomes."""
+    """An override and the outcomes of its first items."""
 
     override: Override
     outcomes: Sequence[ItemOutcome]

@@ -1,4 +1,4 @@
-"""What stands in a list: an item, or what is there instead of one, and its words."""
+"""The rows of the failures list: an item, or a line in place of one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from console.ui.cells import Cell
 
 
 class Gap(NamedTuple):
-    """Where a backend has not answered, or will not."""
+    """A backend that has not answered yet, or that failed."""
 
     backend: str
     fault: Fault | None = None
 
 
 class Departed(NamedTuple):
-    """The item under the cursor, kept in its place although the list no longer has it there."""
+    """The item under the cursor, kept there although the list no longer contains it."""
 
     item: Item
     exists: bool
@@ -37,14 +37,14 @@ def key_of(row: Row | None) -> ItemKey | None:
             return None
 
 
-def stand_in(row: Gap | Departed | None) -> Cell:
-    """The one line of a row that is no item."""
+def line_of(row: Gap | Departed | None) -> Cell:
+    """The text of a row that is not an item."""
     match row:
         case Departed(item=item, exists=exists):
-            said = "moved: it is elsewhere in this list or outside the filter now" if exists else "gone"
-            return Cell(safe.line(f"{item.key}  {said}"), "muted")
+            why = "no longer matches this filter" if exists else "no longer exists"
+            return Cell(safe.line(f"{item.key}  {why}"), "muted")
         case Gap(backend=backend, fault=None):
-            return Cell(safe.line(f"{backend} has not answered yet, its rows come when it does"), "muted")
+            return Cell(safe.line(f"{backend}: waiting for an answer…"), "muted")
         case Gap(backend=backend, fault=fault):
             return Cell(safe.line(f"{backend}: {str(fault).removeprefix(f'{backend}: ')}"), "error")
         case None:
@@ -52,7 +52,7 @@ def stand_in(row: Gap | Departed | None) -> Cell:
 
 
 def sign(row: Row | None, marked: bool) -> Cell:
-    """What stands before a row."""
+    """The symbol in front of a row."""
     match row:
         case Gap(fault=None):
             return Cell("⋯", "muted")

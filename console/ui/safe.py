@@ -1,7 +1,6 @@
-"""Untrusted text → what Textual and Rich may show. The only way data reaches the screen.
+"""Makes untrusted text safe to show. Everything from a backend, config, file or exception goes through here.
 
-A plain `str` is markup to almost every widget, and control bytes pass through all of them to the terminal.
-So whatever comes from a backend, a config, a file or an exception goes through one of these.
+Textual takes a plain `str` for markup in almost every widget, and passes control bytes on to the terminal.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ def block(text: str, limit: int = DETAIL_LIMIT) -> Content:
 
 
 def phrase(template: str, **values: object) -> Content:
-    """Markup of ours with their values in it: `phrase("[b]$name[/b] is gone", name=…)`."""
+    """Our markup with untrusted values in it: `phrase("[b]$name[/b] is gone", name=…)`."""
     given = {name: value if isinstance(value, Content) else line(str(value)) for name, value in values.items()}
     return Content.from_markup(template, **given)
 
 
 def address(text: str) -> str:
-    """An address a terminal may be told to open; empty when it is not plainly one."""
+    """The text if it is a plain http(s) address, which a terminal may open; else empty."""
     return text if _ADDRESS.fullmatch(text) else ""
 
 
 def link(text: str, to: str, style: str = "") -> Content:
-    """One line that the terminal makes a link of, where it can and the address is plain."""
+    """One line that is a link in terminals that support it, if the address is plain."""
     shown_text = shown(text, style)
     return shown_text.stylize(Style(link=address(to))) if address(to) else shown_text
 

@@ -1,10 +1,10 @@
-"""What the console looks like: calm by default, colour only where it means something."""
+"""The console's own themes. Colour is used only where it means something."""
 
 from __future__ import annotations
 
 from textual.theme import BUILTIN_THEMES, Theme
 
-from console.core.themes import checked_theme
+from console.actions.themes import checked_theme
 
 NIGHT = Theme(
     name="retriage-night",
@@ -117,15 +117,15 @@ ANSI = Theme(
 OURS = (NIGHT, DAY, ANSI)
 DEFAULT = NIGHT.name
 
-_OF_OURS = ("muted", "calm", "line", "cursor", "cursor-blurred", "marked")
+_VARIABLES = ("muted", "calm", "line", "cursor", "cursor-blurred", "marked")
 
 
 def fallbacks(theme: Theme) -> dict[str, str]:
-    """The variables of ours, for a theme of somebody else's that does not have them."""
+    """Our own variables, for themes that do not define them."""
     nearest = ANSI if theme.ansi else NIGHT if theme.dark else DAY
-    return {name: nearest.variables[name] for name in _OF_OURS}
+    return {name: nearest.variables[name] for name in _VARIABLES}
 
 
 def chosen(name: str | None) -> str:
-    """The configured theme, or ours."""
+    """The configured theme, or the default."""
     return DEFAULT if name is None else checked_theme(name)

@@ -1,6 +1,6 @@
-"""The tour: a guide through the first five minutes, at the foot of every screen until it is dismissed.
+"""The tour: a panel at the bottom of every screen that guides through the first five minutes.
 
-It only watches: each step is over once the person has done it, whichever way they did.
+A step is over as soon as the person has done it, in whichever way.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from textual.reactive import reactive
 from textual.timer import Timer
 from textual.widget import Widget
 
-from console.core.catalogue import CATALOGUE
+from console.actions.catalogue import CATALOGUE
 from console.ui import safe
 from console.ui.actions import key_words
-from console.ui.runs import Run, Runs
-from console.ui.screens.place import Place
+from console.ui.live_overrides import LiveOverride
+from console.ui.screens.base import BaseScreen
 from console.ui.screens.plan import PlanScreen
 from console.ui.widgets.status_line import StatusLine
 
 if TYPE_CHECKING:
     from console.ui.app import Console
 
-_LOOKS_EVERY = 0.25
+_CHECK_EVERY = 0.25
 
 
 class Step(NamedTuple):
-    """What to see and to do; `$` names are keys from the catalogue, `over` tells that it was done."""
+    """What to see and to do. `$` names are keys of the catalogue; `over` says whether it was done."""
 
     title: str
     text: str
@@ -36,12 +36,11 @@ class Step(NamedTuple):
 
 
 def _at(place: str) -> Callable[[Console], bool]:
-    return lambda app: isinstance(app.screen, Place) and place == app.screen.PLACE
+    return lambda app: isinstance(app.screen, BaseScreen) and place == app.screen.PLACE
 
 
-def _run(app: Console) -> Run | None:
-    runs: Runs = app.runs
-    return runs.latest
+def _live(app: Console) -> LiveOverride | None:
+    return app.live_overrides.latest
 
 
 def _planning(app: Console) -> bool:
@@ -59,47 +58,49 @@ def _verified(app: Console) -> bool:
 
 STEPS: tuple[Step, ...] = (
     Step(
-        "A storm is coming",
-        "Each card is one system. Below are the retries of the next hour; the tall bars are a storm. "
-        "Press [b]$app_groups[/] to see what causes it.",
-        _at("groups"),
+        "A retry storm is coming",
+        "Each card is one system. The chart below shows the retries of the next hour; the tall bars are a storm. "
+        "Press [b]$app_causes[/] to see its causes.",
+        _at("causes"),
     ),
     Step(
-        "Causes, not rows",
-        "One line per cause, across systems, the biggest first. Press [b]$groups_requeue[/] to plan handing that one "
-        "back. Nothing is written yet.",
+        "Causes",
+        "One line per cause over all systems, the biggest first. Press [b]$causes_requeue[/] to plan a requeue of this "
+        "one. Nothing is changed yet.",
         _planning,
     ),
     Step(
-        "A plan, and a canary",
-        "See what would change, what is blocked and why. Type [b]canary 10[/] as the release, a reason, the number of "
-        "items; then Requeue. [b]tab[/] moves on.",
-        lambda app: _run(app) is not None,
+        "A plan with a canary",
+        "The preview shows what will be requeued, what is skipped and why. Set the pace to [b]canary 10[/], type a "
+        "reason and the number of items, then Requeue. [b]tab[/] goes to the next field.",
+        lambda app: _live(app) is not None,
     ),
     Step(
         "Ten first",
-        "Ten are handed back and watched. The rest follow in growing steps, only while those succeed. Wait until it is "
-        "finished; [b]$app_run[/] comes back here.",
-        lambda app: (run := _run(app)) is not None and run.over,
+        "Ten items are requeued and watched. If they succeed, the rest follows in growing steps. Wait until it is "
+        "finished. [b]$app_override[/] comes back to this screen.",
+        lambda app: (live := _live(app)) is not None and live.over,
     ),
-    Step("On record", "Press [b]$app_trail[/]: who did it, when, why, and what became of each item.", _at("trail")),
-    Step("Undo", "Press [b]$trail_undo[/] to plan taking it back.", _undoing),
+    Step("The trail", "Press [b]$app_trail[/] to see who did it, when and why, and each item's outcome.", _at("trail")),
+    Step("Undo", "Press [b]$trail_undo[/] to plan an undo of it.", _undoing),
     Step(
-        "Only what nobody has claimed",
-        "What a worker took meanwhile is blocked, and says so; the rest could be put back exactly. [b]esc[/] leaves.",
+        "Only what is still untouched",
+        "Items that a worker has picked up are skipped, with the reason. The others can be restored exactly. "
+        "[b]esc[/] closes the plan.",
         lambda app: not _planning(app),
     ),
-    Step("Proof", "In the Trail, press [b]$trail_verify[/]: is every record as it was written?", _verified),
+    Step("Integrity", "In the Trail, press [b]$trail_verify[/] to check that no record was altered.", _verified),
     Step(
-        "That was it",
-        "Now the expired key: the second cause cannot recover, and its plan says so. [b]?[/] has the keys of a place.",
+        "That was the tour",
+        "Next, look at the second cause: an expired key. A retry cannot help there, and its plan says so. "
+        "[b]?[/] lists the keys of a screen.",
         lambda _: False,
     ),
 )
 
 
 class TourPanel(Widget):
-    """One step, in a few lines."""
+    """Shows one step."""
 
     DEFAULT_CSS = """
     TourPanel { dock: bottom; margin-bottom: 1; height: auto; max-height: 6; border: round $accent; padding: 0 1;
@@ -114,31 +115,30 @@ class TourPanel(Widget):
 
     def watch_step(self, step: int) -> None:
         self.border_title = safe.phrase(
-            "tour, $n of $all: [b]$title[/]", n=step + 1, all=len(STEPS), title=STEPS[step].title
+            "Tour $n of $all: [b]$title[/]", n=step + 1, all=len(STEPS), title=STEPS[step].title
         )
-        self.border_subtitle = safe.phrase("$key closes it", key=self._keys["app_tour"])
+        self.border_subtitle = safe.phrase("$key closes the tour", key=self._keys["app_tour"])
 
     def render(self) -> Content:
         return safe.phrase(STEPS[self.step].text, **self._keys)
 
 
 class Tour:
-    """Follows the person from screen to screen."""
+    """Shows the current step on whichever screen is open."""
 
     def __init__(self, app: Console) -> None:
         self._app = app
         self._step = 0
         self._timer: Timer | None = None
         self._panels: list[TourPanel] = []
-        self._keys = {
-            action.id.replace(".", "_"): key_words(app.desk.keymap.get(action.id, action.key)) for action in CATALOGUE
-        }
+        keymap = app.session.keymap
+        self._keys = {a.id.replace(".", "_"): key_words(keymap.get(a.id, a.key)) for a in CATALOGUE}
 
     def toggle(self) -> None:
-        """Show it where the person is in it, or put it away."""
+        """Show the tour at its current step, or hide it."""
         if self._timer is None:
-            self._timer = self._app.set_interval(_LOOKS_EVERY, self._look)
-            self._look()
+            self._timer = self._app.set_interval(_CHECK_EVERY, self._check)
+            self._check()
             return
         self._timer.stop()
         self._timer = None
@@ -146,7 +146,7 @@ class Tour:
             panel.remove()
         self._panels.clear()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         while STEPS[self._step].over(self._app):
             self._step += 1
         self._panels = [panel for panel in self._panels if panel.is_attached]

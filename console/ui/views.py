@@ -1,4 +1,4 @@
-"""Views saved from the console, beside those of the config: one small file in the state folder."""
+"""Filters saved in the console, in a small file of the state folder. The config has its own views."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from console.core.faults import Fault, Refused
-from console.core.paths import expanded
+from console.core.faults import Refused
+from console.xdg import state_folder
 
 _LARGEST = 256 * 1024
 
 
-def place() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return expanded(state, Refused) / "retriage" / "views.json"
+def views_file() -> Path:
+    return state_folder() / "views.json"
 
 
 def saved() -> dict[str, str]:
-    """What was saved; a file that cannot be understood is as good as none."""
+    """The saved views; none if the file cannot be read."""
     try:
-        if place().stat().st_size > _LARGEST:
+        if views_file().stat().st_size > _LARGEST:
             return {}
-        found = json.loads(place().read_text(encoding="utf-8"))
-    except (Fault, OSError, ValueError):
+        found = json.loads(views_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return {}
     return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
 
 
 def known(configured: Mapping[str, str]) -> dict[str, str]:
-    """Those of the config, and those that were saved."""
+    """The views of the config and the saved ones."""
     return {**configured, **saved()}
 
 
 def save(name: str, text: str) -> None:
-    """Add or change one."""
+    """Add or replace a saved view."""
     views: Mapping[str, str] = {**saved(), name: text}
-    path = place()
+    path = views_file()
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside = path.with_suffix(".new")
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        temporary = path.with_suffix(f".{os.getpid()}.new")
+        temporary.unlink(missing_ok=True)  # of a killed process with the same number
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(views, file, indent=1)
-        beside.replace(path)
+        temporary.replace(path)
     except OSError as error:
         raise Refused(f"{path} cannot be written: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""The contract queue's file storage: one file per task, its state in the file's name."""
+"""The contract queue stored as files: one file per task, with its state as the extension."""
 
 from plugins.file_queue.backend import FileQueue
 

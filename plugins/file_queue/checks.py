@@ -1,4 +1,4 @@
-"""What `retriage check` says about a folder of task files."""
+"""The findings of `retriage check` for a folder of task files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _SKEW = timedelta(seconds=5)
 
 
 def findings(index: Index, mover: Mover, clock: Clock, now: datetime) -> list[Finding]:
-    tasks = index.snapshot().tasks
+    snapshot = index.snapshot()
+    tasks = snapshot.tasks
     broken = sum(task.problem is not None for task in tasks.values())
     found = [Finding(Severity.OK, "schema", f"{len(tasks)} tasks in queue/, results in results/")]
     if broken:
@@ -27,8 +28,18 @@ def findings(index: Index, mover: Mover, clock: Clock, now: datetime) -> list[Fi
             Finding(
                 Severity.WARNING,
                 "files",
-                f"{broken} cannot be read as tasks",
-                "They are listed with condition:unknown, each with its reason.",
+                f"{broken} files cannot be read as tasks",
+                "List them with the filter condition:unknown; each shows its reason.",
+            )
+        )
+    found.append(_serializer(sum("pickled" in (task.problem or "") for task in tasks.values())))
+    if snapshot.blocker is not None:
+        found.append(
+            Finding(
+                Severity.ERROR,
+                "queue",
+                f"{snapshot.blocker.id!r} blocks the queue: no later task is taken",
+                "Requeue it.",
             )
         )
     found += _leftovers(mover)
@@ -41,32 +52,44 @@ def findings(index: Index, mover: Mover, clock: Clock, now: datetime) -> list[Fi
     return found
 
 
+def _serializer(pickled: int) -> Finding:
+    if not pickled:
+        return Finding(Severity.OK, "serializer", "the files are JSON (serializer json or msgspec)")
+    files = "1 file was" if pickled == 1 else f"{pickled} files were"
+    return Finding(
+        Severity.WARNING,
+        "serializer",
+        f"{files} written by the serializer cloudpickle and cannot be read",
+        "Reading such a file would run code from it. Use the serializer json or msgspec.",
+    )
+
+
 def _leftovers(mover: Mover) -> Iterator[Finding]:
-    if left := mover.leftovers():
+    if left := mover.unfinished():
         yield Finding(
             Severity.WARNING,
             "moves",
             f"{len(left)} tasks are being moved, or their move was interrupted",
-            "If no override is running, resume the interrupted one: it settles them.",
+            "If no override is running, resume the interrupted override; that completes the moves.",
         )
 
 
 def _orphans(index: Index) -> Iterator[Finding]:
     with Folder(index.results) as results:
-        told = {name.removesuffix(RESULT) for name in results.names() if name.endswith(RESULT)}
-    if lonely := len(told - index.snapshot().tasks.keys()):
-        yield Finding(Severity.OK, "results", f"{lonely} result files belong to tasks that are gone")
+        ids = {name.removesuffix(RESULT) for name in results.names() if name.endswith(RESULT)}
+    if orphans := len(ids - index.snapshot().tasks.keys()):
+        yield Finding(Severity.OK, "results", f"{orphans} result files belong to tasks that no longer exist")
 
 
 def _privileges(*folders: Path) -> Finding:
-    closed = [folder.name for folder in folders if not os.access(folder, os.R_OK | os.W_OK | os.X_OK)]
-    if not closed:
+    not_writable = [folder.name for folder in folders if not os.access(folder, os.R_OK | os.W_OK | os.X_OK)]
+    if not not_writable:
         return Finding(Severity.OK, "privileges", "this user can read and write the folders")
     return Finding(
         Severity.WARNING,
         "privileges",
-        f"this user cannot write {' and '.join(f'{name}/' for name in closed)}",
-        "Requeue will fail; reading works.",
+        f"this user cannot write {' and '.join(f'{name}/' for name in not_writable)}",
+        "Reading works, requeueing will fail.",
     )
 
 
@@ -79,19 +102,19 @@ def _lock(queue: Path) -> Finding:
             Severity.WARNING,
             "lock",
             fault.detail,
-            "Requeue will fail: an interrupted move could not be told from a running one.",
+            "Requeueing will fail: without the lock, an interrupted move looks like a running one.",
         )
 
 
 def _clock(now: datetime, clock: Clock, latest: datetime) -> Finding:
     skew = now - clock.now()
     if abs(skew) > _SKEW:
-        return Finding(Severity.WARNING, "clock", f"differs by {countdown(abs(skew))} from this console's")
+        return Finding(Severity.WARNING, "clock", f"differs by {countdown(abs(skew))} from this machine's")
     if latest - now > _SKEW:
         return Finding(
             Severity.WARNING,
             "clock",
             f"a task was updated {countdown(latest - now)} in the future",
-            "The workers' clock is ahead of this machine's; set both by NTP.",
+            "The workers' clock is ahead of this machine's. Synchronise both with NTP.",
         )
     return Finding(Severity.OK, "clock", "agrees with this machine's")

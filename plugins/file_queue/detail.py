@@ -1,17 +1,14 @@
-"""One task in full: both its files as they are, and the last attempt as they tell it."""
+"""The details of one task: the content of its files and its full error."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from console.core.item import Attempt, Item
 from console.core.text import DETAIL_LIMIT
 from console.sql.values import text
-from plugins.file_queue.folder import RESULT, Folder, Unusable, parse
+from plugins.file_queue.folder import RESULT, Folder, UnreadableFile, parse_name
 from plugins.file_queue.index import Index
 from plugins.file_queue.rows import Task, parse_object
 
@@ -19,18 +16,18 @@ _RAW = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Native:
-    """The keys of the task file and of the result file, as values and as text."""
+class TaskFiles:
+    """The content of a task's files, as values and as the text that the detail view shows."""
 
     task: dict[str, Any]
     result: dict[str, Any]
-    shown: tuple[tuple[str, str | None], ...]
-    files: tuple[tuple[str, str], ...]
+    fields: tuple[tuple[str, str | None], ...]
+    names: tuple[tuple[str, str], ...]
 
     @classmethod
-    def read(cls, index: Index, task: Task) -> Native:
+    def read(cls, index: Index, task: Task) -> TaskFiles:
         with Folder(index.queue) as queue, Folder(index.results) as results:
-            names = [name for name in sorted(queue.names()) if parse(name).id == task.id]
+            names = [name for name in sorted(queue.names()) if parse_name(name).id == task.id]
             contents = [_fields(queue, name) for name in names]
             result, raw = _fields(results, f"{task.id}{RESULT}")
         shown: list[tuple[str, str | None]] = []
@@ -45,16 +42,16 @@ class Native:
 
 
 def _fields(folder: Folder, name: str) -> tuple[dict[str, Any], str | None]:
-    """The file's keys, or the beginning of what it holds instead."""
+    """The fields of a JSON file; for any other content, no fields and its first characters."""
     try:
         content = folder.read(name)
     except FileNotFoundError:
         return {}, None
-    except Unusable as why:
+    except UnreadableFile as why:
         return {}, str(why)
     try:
         return parse_object(content), None
-    except Unusable:
+    except UnreadableFile:
         return {}, content[:_RAW].decode("utf-8", "replace")
 
 
@@ -65,15 +62,6 @@ def _shown(value: Any) -> str | None:
     return shown[:DETAIL_LIMIT]
 
 
-def full_error(native: Native) -> str | None:
-    return text(native.result.get("error")) or None
+def full_error(files: TaskFiles) -> str | None:
+    return text(files.result.get("error")) or None
 
-
-def history(native: Native, item: Item, decode: Callable[[Any], datetime | None]) -> tuple[Attempt, ...]:
-    """This queue keeps the last attempt only."""
-    if item.attempts <= 0:
-        return ()
-    began, ended = decode(native.task.get("last_attempt_at")), decode(native.result.get("finished_at"))
-    took = ended - began if began and ended and ended >= began else None
-    error = full_error(native)
-    return (Attempt(item.attempts, began or ended, "failed" if error else item.native_status.lower(), error, took),)

@@ -1,7 +1,7 @@
-"""The queue itself: enqueue, claim by rename, complete, fail with the queue's own delay.
+"""The queue itself: enqueue, claim, complete and fail.
 
-A claim is one atomic rename, so it has one winner; the attempt is counted in the content the winner then
-writes. A decision takes the task by a private rename first, so that one failure schedules one retry.
+A claim is one atomic rename, so only one worker can win it; the winner then counts the attempt in the file. Completing
+or failing a task first renames its file to a private name, so that one failure schedules exactly one retry.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Any
 
 from console.core import handlers
 from console.core.backend import Outcome, OutcomeKind
-from console.core.policy import RetryPolicy
+from console.core.policy import Phase, RetryPolicy
 from console.core.ports import Clock
 from console.core.query import Sort, SortField
 from console.sql.times import IsoText
 from console.sql.values import text, whole_number
 from plugins import _contract_queue as contract
 from plugins._contract_queue import Claimed
-from plugins.file_queue.folder import RESULT, Folder, State, Unusable, file_name, new_name, new_token
+from plugins.file_queue.folder import RESULT, Folder, State, UnreadableFile, file_name, new_name, new_token
 from plugins.file_queue.index import Index
-from plugins.file_queue.moves import Fields, NotTaken, as_json, finish, place, take
+from plugins.file_queue.moves import Fields, NotMoved, as_json, claim, finish, publish
 from plugins.file_queue.rows import Task, TaskRows, parse_object
 
 _CANDIDATES = 256
-"""How many due tasks one look at the folder is good for."""
+"""How many due tasks are remembered from one listing of the folder."""
 
 
 class FileTaskQueue:
-    """The contract queue over a folder."""
+    """The contract queue, stored in a folder."""
 
     def __init__(self, base: Path, policy: RetryPolicy, clock: Clock, chance: random.Random | None = None) -> None:
         self._policy = policy
@@ -55,27 +55,19 @@ class FileTaskQueue:
         max_retries: int = 3,
         timeout: int | None = None,
         delay: timedelta | None = None,
+        interval: timedelta | None = None,
     ) -> str:
-        id = str(uuid.uuid4())
-        now = self._now()
+        eta = None if delay is None else self._now(delay)
         fields: Fields = {
-            "id": id,
             "func_path": func_path,
             "args": list(args),
             "kwargs": dict(kwargs or {}),
-            "status": "PENDING",
-            "schedule": {"eta": None if delay is None else self._now(delay), "interval": None},
+            "schedule": {"eta": eta, "interval": contract.stored_interval(interval)},
             "max_retries": max_retries,
             "timeout": timeout,
-            "attempts": 0,
-            "created_at": now,
-            "updated_at": now,
-            "last_attempt_at": None,
         }
         with Folder(self._index.queue) as queue:
-            queue.replace_content(file_name(id, State.TASK), as_json(fields), new_name(id, new_token()))
-            queue.sync()
-        return id
+            return self._write_task(queue, fields)
 
     # -- claiming --------------------------------------------------------------------------------
 
@@ -89,9 +81,10 @@ class FileTaskQueue:
         return None
 
     def _due(self) -> list[str]:
-        """The tasks that are due, the longest waiting first."""
+        """The ids of due tasks, the longest waiting first."""
         now = self._clock.now()
         self._index.forget()
+        # The snapshot knows which tasks are behind a file at which a worker stops.
         found = [
             task
             for task, _ in self._index.snapshot().walk(Sort(SortField.CREATED, False), None, False)
@@ -109,10 +102,10 @@ class FileTaskQueue:
                 return None
             try:
                 fields = parse_object(queue.read(running))
-            except (Unusable, FileNotFoundError):
+            except (UnreadableFile, FileNotFoundError):
                 return None
-            if fields.get("status") != "PENDING" or not self._has_come(fields):
-                self._return(queue, id)
+            if fields.get("status") != "PENDING" or not self._is_time(fields):
+                self._unclaim(queue, id)
                 return None
             attempts = whole_number(fields.get("attempts")) + 1
             now = self._now()
@@ -122,7 +115,7 @@ class FileTaskQueue:
         payload = {"args": json.dumps(fields.get("args")), "kwargs": json.dumps(fields.get("kwargs"))}
         return Claimed(id, text(fields.get("func_path")), payload, attempts)
 
-    def _has_come(self, fields: Fields) -> bool:
+    def _is_time(self, fields: Fields) -> bool:
         schedule = fields.get("schedule")
         eta = schedule.get("eta") if isinstance(schedule, dict) else None
         if eta is None:
@@ -130,72 +123,91 @@ class FileTaskQueue:
         due = self._time.decode(eta)
         return due is not None and due <= self._clock.now()
 
-    def _return(self, queue: Folder, id: str) -> None:
-        """It changed between the look and the claim: it gets its name back, unless that is taken."""
+    def _unclaim(self, queue: Folder, id: str) -> None:
+        """Rename a task back that changed before the claim, unless its name is taken."""
         try:
             queue.link(file_name(id, State.RUNNING), file_name(id, State.TASK))
         except FileExistsError:
             return
         queue.remove(file_name(id, State.RUNNING))
 
-    # -- deciding --------------------------------------------------------------------------------
+    # -- completing and failing ------------------------------------------------------------------
 
     def complete(self, task: Claimed, result: object = None) -> bool:
-        return self._decide(task, None, handlers.as_json(result))
+        return self._finish(task, None, json.loads(handlers.as_json(result)))
 
     def fail(self, task: Claimed, error: str) -> bool:
-        """The predicate is on the counter after the claim: with max_retries 3 the third failure is final."""
-        return self._decide(task, error, None)
+        """Record a failure. With max_retries 3 the third failure is final."""
+        return self._finish(task, error, None)
 
-    def _decide(self, task: Claimed, error: str | None, result: str | None) -> bool:
-        def unlike(fields: Fields) -> Outcome | None:
+    def _finish(self, task: Claimed, error: str | None, result: object) -> bool:
+        def difference(fields: Fields) -> Outcome | None:
             mine = fields.get("status") == "RUNNING" and fields.get("attempts") == task.attempts
-            return None if mine else Outcome(OutcomeKind.CONFLICTED, "no longer this worker's")
+            return None if mine else Outcome(OutcomeKind.CHANGED_SINCE, "claimed by another worker since")
 
         with Folder(self._index.queue) as queue, queue.locked():
             try:
-                taken = take(queue, task.id, State.RUNNING, unlike)
-                fields, state = self._decided(taken.fields, task.attempts, error)
-                self._record(task, fields, error, result)
-                place(queue, taken, state, fields)
-            except (FileNotFoundError, NotTaken):
+                claimed = claim(queue, task.id, State.RUNNING, difference)
+                fields, state = self._outcome(claimed.fields, task.attempts, error)
+                self._write_result(task, fields, error, result)
+                if error is None:
+                    self._repeat(queue, fields)
+                publish(queue, claimed, state, fields)
+            except (FileNotFoundError, NotMoved):
                 return False
-            finish(queue, [taken])
+            finish(queue, [claimed])
         return True
 
-    def _decided(self, fields: Fields, attempts: int, error: str | None) -> tuple[Fields, State]:
-        decided = {**fields, "updated_at": self._now()}
+    def _repeat(self, queue: Folder, fields: Fields) -> None:
+        """Enqueue the next execution of a recurring task, as a task of its own."""
+        interval = contract.interval_of(fields.get("schedule"))
+        if interval is not None:
+            schedule = {**fields["schedule"], "eta": self._now(interval)}
+            self._write_task(queue, {**fields, "schedule": schedule})
+
+    def _write_task(self, queue: Folder, fields: Fields) -> str:
+        """Write a new task with these fields."""
+        id, now = str(uuid.uuid4()), self._now()
+        new = {"id": id, "status": "PENDING", "attempts": 0, "created_at": now, "updated_at": now}
+        content = as_json({**fields, **new, "last_attempt_at": None})
+        queue.replace_content(file_name(id, State.TASK), content, new_name(id, new_token()))
+        queue.sync()
+        return id
+
+    def _outcome(self, fields: Fields, attempts: int, error: str | None) -> tuple[Fields, State]:
+        """The content and state of a task after this attempt. A success changes only the name of the file."""
         if error is None:
-            return {**decided, "status": "SUCCESS"}, State.DONE
+            return fields, State.DONE
+        finished = {**fields, "updated_at": self._now()}
         own = fields.get("max_retries")
         limit = self._policy.max_attempts if own is None else whole_number(own)
         if limit is not None and not contract.may_retry(attempts, limit):
-            return {**decided, "status": "FAILED"}, State.DONE
+            return {**finished, "status": "FAILED"}, State.DONE
         schedule = fields.get("schedule")
         kept = schedule if isinstance(schedule, dict) else {}
         eta = self._now(contract.retry_delay(self._policy, attempts, self._chance))
-        return {**decided, "status": "PENDING", "schedule": {**kept, "eta": eta}}, State.TASK
+        return {**finished, "status": "PENDING", "schedule": {**kept, "eta": eta}}, State.TASK
 
-    def _record(self, task: Claimed, fields: Fields, error: str | None, result: str | None) -> None:
-        told: Fields = {
+    def _write_result(self, task: Claimed, fields: Fields, error: str | None, result: object) -> None:
+        content: Fields = {
             "task_id": task.id,
-            "status": fields["status"],
+            "status": "SUCCESS" if error is None else "FAILED",
             "result": result,
             "error": error,
-            "finished_at": fields["updated_at"],
+            "finished_at": self._now(),
             "attempts": task.attempts,
             "last_attempt_at": fields.get("last_attempt_at"),
         }
         with Folder(self._index.results) as results:
-            results.replace_content(f"{task.id}{RESULT}", as_json(told), f".{task.id}.{new_token()}.tmp")
+            results.replace_content(f"{task.id}{RESULT}", as_json(content), f".{task.id}.{new_token()}.tmp")
             results.sync()
 
     def reclaim(self) -> int:
-        """This queue has no rule for abandoned tasks: they stay .running until a person hands them back."""
+        """Do nothing: in this queue abandoned tasks stay .running until a person requeues them."""
         return 0
 
 
 def _is_due(task: Task, now: Any) -> bool:
-    if task.problem is not None or task.facts.ignored is not None:
+    if task.facts.phase is not Phase.READY or task.problem is not None or task.facts.ignored is not None:
         return False
     return task.facts.due_at is None or task.facts.due_at <= now

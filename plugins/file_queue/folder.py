@@ -1,7 +1,7 @@
-"""The queue's folders: what file names mean, and the few ways a file is read or written.
+"""The queue's folders: the meaning of file names, and safe reads and writes of single files.
 
-Every path is a plain name below a folder that was opened without following a symlink, so whatever a name or
-a link says, nothing outside the folders is ever read or written.
+A file is always opened by a plain name relative to a folder descriptor, and symlinks are not followed. Nothing outside
+the folders can be read or written, whatever a name or a link contains.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from console.core.faults import BackendFault, Unreachable
 
 LARGEST_FILE = 16 * 2**20
 _LONGEST_NAME = 200
-"""In bytes: what a private name adds must still fit into a file name."""
+"""In bytes. It leaves room for the suffix of a private name."""
 
 
 class State(StrEnum):
-    """What a task file's name says."""
+    """The state of a task, which is the extension of its file."""
 
     TASK = "task"
     RUNNING = "running"
@@ -39,23 +39,23 @@ _NEW = re.compile(r"(?s)(.+)\.([0-9a-f]{12})\.retriage-new")
 RESULT = ".result"
 
 
-class Named(NamedTuple):
-    """One file name of the queue folder, taken apart. `token` is set on a file that is being moved."""
+class ParsedName(NamedTuple):
+    """The parts of a file name in the queue folder. A file that is being moved has a token."""
 
     id: str
     state: State | None
     token: str = ""
 
 
-def parse(name: str) -> Named:
-    """What a name means; a name without a state belongs to no task we know of."""
+def parse_name(name: str) -> ParsedName:
+    """Parse a file name. Without a state it is not a task file."""
     if found := _TASK_FILE.fullmatch(name):
-        return Named(found[1], State(found[2]))
+        return ParsedName(found[1], State(found[2]))
     if found := _PRIVATE.fullmatch(name):
-        return Named(found[1], State(found[2]), found[3])
+        return ParsedName(found[1], State(found[2]), found[3])
     if found := _NEW.fullmatch(name):
-        return Named(found[1], None, found[2])
-    return Named(name, None)
+        return ParsedName(found[1], None, found[2])
+    return ParsedName(name, None)
 
 
 def file_name(id: str, state: State) -> str:
@@ -75,11 +75,11 @@ def new_token() -> str:
 
 
 def why_not_plain(id: str) -> str | None:
-    """Why an id is not one a file may be named by, if it is not."""
+    """Return why this id cannot be used as a file name, or None if it can."""
     if id in ("", ".", "..") or "/" in id or "\0" in id:
         return "its id is not a plain file name"
-    if not id.isprintable() or id.startswith("."):
-        return "its name holds characters no id has"
+    if not id.replace("\t", "").isprintable() or id.startswith("."):
+        return "its name contains characters that are not allowed in an id"
     try:
         size = len(id.encode())
     except UnicodeEncodeError:
@@ -87,12 +87,12 @@ def why_not_plain(id: str) -> str | None:
     return "its name is too long to be moved safely" if size > _LONGEST_NAME else None
 
 
-class Unusable(Exception):
-    """A file that cannot be read as what it should be; the text says why."""
+class UnreadableFile(Exception):
+    """A file has no usable content. The message starts with a verb: "is empty"."""
 
 
 class Stamp(NamedTuple):
-    """What tells that a file is still the one that was read."""
+    """Identifies one version of a file: any change to the file changes its stamp."""
 
     inode: int
     size: int
@@ -105,7 +105,7 @@ class Stamp(NamedTuple):
 
 
 class Folder:
-    """One folder by its descriptor; a context manager, because descriptors are few."""
+    """An open folder. Use it as a context manager, so that its descriptor is closed."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -120,22 +120,22 @@ class Folder:
         os.close(self.fd)
 
     def read(self, name: str) -> bytes:
-        """A regular file's content, never through a link, never a device that would hang."""
+        """Read a regular file. Symlinks are not followed, and devices and pipes are refused because they may block."""
         try:
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.fd)
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise Unusable(_why_unusable(error)) from None
+            raise UnreadableFile(_why_unreadable(error)) from None
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
-                raise Unusable(f"is {_kind(found.st_mode)}, not a file")
+                raise UnreadableFile(f"is {_kind(found.st_mode)}, not a file")
             if found.st_size > LARGEST_FILE:
-                raise Unusable(f"is larger than {LARGEST_FILE // 2**20} MiB and was not read")
+                raise UnreadableFile(f"is larger than {LARGEST_FILE // 2**20} MiB and was not read")
             return _all_of(fd, found.st_size)
         except OSError as error:
-            raise Unusable(_why_unusable(error)) from None
+            raise UnreadableFile(_why_unreadable(error)) from None
         finally:
             os.close(fd)
 
@@ -145,7 +145,7 @@ class Folder:
         except (FileNotFoundError, ValueError):
             return None
         except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:  # then there is no such file
+            if error.errno == errno.ENAMETOOLONG:  # such a file cannot exist
                 return None
             raise
 
@@ -153,11 +153,11 @@ class Folder:
         return os.listdir(self.fd)  # noqa: PTH208  by descriptor, so that no symlink is followed
 
     def create(self, name: str, content: bytes, like: os.stat_result | None = None) -> None:
-        """A new file with this content, durable before it returns; `like` another in owner and permissions."""
+        """Create a file and sync it to disk; `like` gives its owner and permissions."""
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=self.fd)
         try:
             if like is not None:
-                _give(fd, like)
+                _copy_ownership(fd, like)
             view = memoryview(content)
             while view:
                 view = view[os.write(fd, view) :]
@@ -169,7 +169,7 @@ class Folder:
         os.rename(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def link(self, old: str, new: str) -> None:
-        """A second name; FileExistsError when that name is taken."""
+        """Give a file a second name. Raises FileExistsError if the name is taken."""
         os.link(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd, follow_symlinks=False)
 
     def remove(self, name: str) -> None:
@@ -179,7 +179,7 @@ class Folder:
             return
 
     def replace_content(self, name: str, content: bytes, temporary: str) -> None:
-        """Temp file, fsync, rename: a reader sees the old content or the new, never a part."""
+        """Write a temporary file and rename it, so that a reader sees either the old or the new content."""
         self.create(temporary, content)
         try:
             self.rename(temporary, name)
@@ -192,9 +192,10 @@ class Folder:
 
     @contextmanager
     def locked(self, *, alone: bool = False) -> Iterator[bool]:
-        """Whoever moves a file holds this lock together with the other movers; whoever clears up after a
-        crash holds it alone, and so knows that what lies about is nobody's any more. It ends with its process.
-        Yields whether the lock was had."""
+        """Hold the folder's lock; yields whether it was obtained. It is released when the process ends.
+
+        Moves share the lock. Recovery takes it exclusively, so it knows that no move is still in progress.
+        """
         mode = fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
         try:
@@ -221,8 +222,8 @@ def _all_of(fd: int, expected: int) -> bytes:
     return b"".join(pieces)
 
 
-def _give(fd: int, like: os.stat_result) -> None:
-    """The workers may be another user: a file they cannot read would be lost to them."""
+def _copy_ownership(fd: int, like: os.stat_result) -> None:
+    """Keep the old file's owner and mode: workers that run as another user must be able to read the new file."""
     mine = os.fstat(fd)
     os.fchmod(fd, stat.S_IMODE(like.st_mode))
     if (mine.st_uid, mine.st_gid) == (like.st_uid, like.st_gid):
@@ -231,20 +232,20 @@ def _give(fd: int, like: os.stat_result) -> None:
         os.fchown(fd, like.st_uid, like.st_gid)
     except PermissionError:
         if not like.st_mode & stat.S_IROTH:
-            raise PermissionError(errno.EPERM, "the file's owner could not read what this user would write") from None
+            raise PermissionError(errno.EPERM, "the file's owner could not read the new file") from None
 
 
-def _why_unusable(error: OSError) -> str:
+def _why_unreadable(error: OSError) -> str:
     if error.errno in (errno.ELOOP, errno.EMLINK):
-        return "is a symlink, which is never followed"
+        return "is a symlink; symlinks are not followed"
     return f"cannot be read: {error.strerror or error}"
 
 
 def _why_no_folder(error: OSError) -> str:
     if error.errno == errno.ENOENT:
-        return "there is no such folder"
+        return "no such folder"
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return "it is not a folder, or a symlink, which is not followed"
+        return "not a folder, or a symlink; symlinks are not followed"
     return error.strerror or str(error)
 
 

@@ -1,7 +1,8 @@
-"""What the folders hold, kept in memory and brought up to date by looking only at what changed.
+"""An in-memory index of the task files, refreshed incrementally.
 
-A look lists both folders and compares each file's inode, size and times with those it was read at; only files
-that differ are opened. A file that changed within the clock's grain of being read is read once more.
+A refresh lists both folders and compares each file's inode, size and times with the values from its last read. Only
+files that differ are opened. A file that was read within one clock tick of its last change is read again, because a
+further change in the same tick would not be visible.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -17,18 +19,20 @@ from typing import Any, NamedTuple
 from console.core.faults import DeadlineExceeded, Unreachable
 from console.core.query import Cursor, Sort, SortField
 from console.sql.values import text
-from plugins.file_queue.folder import RESULT, Folder, Named, Stamp, State, Unusable, file_name, parse
+from plugins.file_queue.folder import RESULT, Folder, ParsedName, Stamp, State, UnreadableFile, file_name, parse_name
 from plugins.file_queue.rows import NO_RESULT, Result, Task, TaskRows, parse_object
 
-_GRAIN = 50_000_000
-"""Nanoseconds: a file system's clock may tick this slowly."""
+_CLOCK_TICK = 50_000_000
+"""Nanoseconds. The clock of a file system may be this coarse."""
 _IN_FLIGHT = 60_000_000_000
-"""Nanoseconds: a temp file younger than this is somebody's write in progress, not a leftover."""
+"""Nanoseconds. A younger temporary file is a write in progress, an older one was left by a crash."""
 _SMALL = 2_000
-_LOOKS = 5
-_BETWEEN_CANCELS = 256
+_MAX_LISTINGS = 5
+_CANCEL_INTERVAL = 256
+_LATEST = datetime.max.replace(tzinfo=UTC)
+"""Where a file that blocks the queue is in the default order, which is newest first."""
 
-File = tuple[str, Named, Stamp]
+File = tuple[str, ParsedName, Stamp]
 
 
 class _Entry(NamedTuple):
@@ -38,34 +42,37 @@ class _Entry(NamedTuple):
     task: Task | None
 
     def holds(self, files: tuple[File, ...], result: Stamp | None) -> bool:
-        """Whether what was read is still what is there."""
+        """Whether the files are still those that were read."""
         if self.files != files or self.result != result:
             return False
         newest = max((max(stamp.modified, stamp.changed) for _, _, stamp in files), default=0)
         if result is not None:
             newest = max(newest, result.modified, result.changed)
-        return newest + _GRAIN < self.read_at
+        return newest + _CLOCK_TICK < self.read_at
 
 
 class _Order(NamedTuple):
-    """Ids in ascending order of a value, and those without one."""
+    """Ids in ascending order of a sort value, and the ids of tasks without that value."""
 
     valued: list[tuple[Any, str]]
     valueless: list[str]
 
 
 class Snapshot:
-    """All tasks at one look, and the orders they are paged in."""
+    """All tasks at one moment, and the orders they are paged in."""
 
-    def __init__(self, tasks: Mapping[str, Task]) -> None:
+    def __init__(self, tasks: Mapping[str, Task], rows: TaskRows) -> None:
+        self.blocker = min((task.blocker for task in tasks.values() if task.blocker is not None), default=None)
+        """The first file at which workers stop."""
+        if self.blocker is not None:
+            tasks = {id: rows.behind(task, self.blocker) for id, task in tasks.items()}
         self.tasks = tasks
-        self._orders: dict[SortField, _Order] = {}
+        self._orders: dict[SortField | None, _Order] = {}
         self._lock = Lock()
 
     def walk(self, sort: Sort, after: Cursor | None, backward: bool) -> Iterator[tuple[Task, Cursor]]:
-        """From a cursor towards either end; tasks without the value come last in both directions."""
-        field = sort.field or SortField.CREATED
-        order = self._order(field)
+        """Iterate from a cursor in either direction. Tasks without the sort value come last in every order."""
+        order = self._order(sort.field)
         descending = sort.descending
         parts: list[Iterable[tuple[Any, str, bool]]] = []
         if after is None or not after.is_null or backward:
@@ -78,13 +85,13 @@ class Snapshot:
             for value, id, is_null in part:
                 yield self.tasks[id], Cursor(value, is_null, (id,))
 
-    def _order(self, field: SortField) -> _Order:
+    def _order(self, field: SortField | None) -> _Order:
         with self._lock:
             if field not in self._orders:
                 self._orders[field] = self._sorted(field)
             return self._orders[field]
 
-    def _sorted(self, field: SortField) -> _Order:
+    def _sorted(self, field: SortField | None) -> _Order:
         valued: list[tuple[Any, str]] = []
         valueless: list[str] = []
         for id, task in self.tasks.items():
@@ -98,8 +105,10 @@ class Snapshot:
         return _Order(valued, valueless)
 
 
-def _value(field: SortField, task: Task) -> Any:
+def _value(field: SortField | None, task: Task) -> Any:
     match field:
+        case None:
+            return _LATEST if task.blocker is not None else task.facts.born_at
         case SortField.UPDATED:
             return task.updated_at
         case SortField.CREATED:
@@ -109,13 +118,13 @@ def _value(field: SortField, task: Task) -> Any:
         case SortField.ATTEMPTS:
             return task.facts.attempts
         case SortField.TYPE:
-            return _bytes(text(task.row.func_path)) or None
+            return _bytes(text(task.row.type)) or None
         case SortField.ID:
             return _bytes(task.id)
 
 
 def _bytes(text: str) -> bytes:
-    """Text is ordered as its bytes are, as everywhere in the console."""
+    """Text sorts by its bytes, as in every backend."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -131,7 +140,7 @@ def _run(ordered: list[Any], edge: Any, falling: bool) -> Iterator[Any]:
 
 
 class Index:
-    """The tasks of one queue, looked up incrementally. Safe to use from several threads."""
+    """The tasks of one queue. Safe to use from several threads."""
 
     def __init__(self, base: Path, rows: TaskRows) -> None:
         self.queue = base / "queue"
@@ -149,10 +158,10 @@ class Index:
         self._generation += 1
 
     def forget(self) -> None:
-        """What was written by this process is looked at again, however short ago the last look was."""
+        """Refresh at the next access, however recent the last refresh was: this process has just written."""
         self._looked_at = 0
 
-    # -- all of it -------------------------------------------------------------------------------
+    # -- all tasks -------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         generation = self._generation
@@ -161,52 +170,56 @@ class Index:
                 return self._snapshot
             began = time.time_ns()
             self._seen = (os.fstat(queue.fd).st_mtime_ns, os.fstat(results.fd).st_mtime_ns)
-            changed = self._look(queue, results, generation)
+            changed = self._refresh(queue, results, generation)
             if changed or self._snapshot is None:
-                self._snapshot = Snapshot({id: e.task for id, e in self._entries.items() if e.task is not None})
+                found = {id: e.task for id, e in self._entries.items() if e.task is not None}
+                self._snapshot = Snapshot(found, self._rows)
             self._looked_at = time.time_ns()
             self._cost = self._looked_at - began
             return self._snapshot
 
-    def _folders(self) -> _Both:
-        return _Both(self.queue, self.results)
+    def _folders(self) -> _FolderPair:
+        return _FolderPair(self.queue, self.results)
 
     def _is_fresh(self, queue: Folder, results: Folder) -> bool:
-        """Pages of a large folder that follow each other share one look, unless the folders changed."""
+        """Whether the last snapshot can be reused: consecutive pages of a large, unchanged folder share one refresh."""
         if len(self._entries) < _SMALL:
             return False
         if time.time_ns() - self._looked_at > min(3 * self._cost, 1_000_000_000):
             return False
         now = (os.fstat(queue.fd).st_mtime_ns, os.fstat(results.fd).st_mtime_ns)
-        return now == self._seen and max(now) + _GRAIN < self._looked_at - self._cost
+        return now == self._seen and max(now) + _CLOCK_TICK < self._looked_at - self._cost
 
-    def _look(self, queue: Folder, results: Folder, generation: int) -> bool:
-        """Whether anything changed. At the first look nothing is known that could be missed, so a folder in motion is
-        listed twice."""
+    def _refresh(self, queue: Folder, results: Folder, generation: int) -> bool:
+        """Read what changed; returns whether anything did.
+
+        A listing may miss a file that is being renamed. Later refreshes search for known tasks that are missing; the
+        first one knows no tasks yet, so it lists a folder that has just changed twice.
+        """
         began = time.time_ns()
         found = self._listed(queue, generation)
-        told = dict(_stamps(results, RESULT))
-        lost = self._entries.keys() - found.keys()
-        if self._snapshot is None and os.fstat(queue.fd).st_mtime_ns + _GRAIN >= began:
-            lost |= self._listed(queue, generation).keys() - found.keys()
-        changed = bool(lost)
+        result_stamps = dict(_stamps(results, RESULT))
+        missing = self._entries.keys() - found.keys()
+        if self._snapshot is None and os.fstat(queue.fd).st_mtime_ns + _CLOCK_TICK >= began:
+            missing |= self._listed(queue, generation).keys() - found.keys()
+        changed = bool(missing)
         for number, (id, files) in enumerate(found.items()):
             known = self._entries.get(id)
-            result = told.get(id)
+            result = result_stamps.get(id)
             if known is not None and known.holds(files, result):
                 continue
-            if number % _BETWEEN_CANCELS == 0 and generation != self._generation:
-                raise DeadlineExceeded("reading the folder was given up", where=str(self.queue))
+            if number % _CANCEL_INTERVAL == 0 and generation != self._generation:
+                raise DeadlineExceeded("reading the folder was cancelled", where=str(self.queue))
             changed = True
             entry = self._read(queue, results, id, files, result)
             if entry is None or entry.task is None:
-                lost.add(id)
+                missing.add(id)
             else:
                 self._entries[id] = entry
-        again = self._again(queue, results, lost, generation)
-        for id in lost:
-            if id in again:
-                self._entries[id] = again[id]
+        found_again = self._search(queue, results, missing, generation)
+        for id in missing:
+            if id in found_again:
+                self._entries[id] = found_again[id]
             else:
                 self._entries.pop(id, None)
         return changed
@@ -216,9 +229,9 @@ class Index:
         try:
             with os.scandir(queue.fd) as entries:
                 for number, entry in enumerate(entries):
-                    if number % _BETWEEN_CANCELS == 0 and generation != self._generation:
-                        raise DeadlineExceeded("listing the folder was given up", where=str(self.queue))
-                    named = parse(entry.name)
+                    if number % _CANCEL_INTERVAL == 0 and generation != self._generation:
+                        raise DeadlineExceeded("listing the folder was cancelled", where=str(self.queue))
+                    named = parse_name(entry.name)
                     files = found.setdefault(named.id, ())
                     try:
                         stamp = Stamp.of(entry.stat(follow_symlinks=False))
@@ -229,28 +242,33 @@ class Index:
             raise Unreachable(error.strerror or str(error), where=str(self.queue)) from None
         return found
 
-    # -- one task --------------------------------------------------------------------------------
+    # -- single tasks ----------------------------------------------------------------------------
 
     def tasks(self, ids: Iterable[str]) -> dict[str, Task]:
-        """Some tasks as their files are this moment."""
+        """Read some tasks from their files."""
         with self._folders() as (queue, results):
             names = dict.fromkeys(id for id in ids if "/" not in id and "\0" not in id)
-            found = self._again(queue, results, names, self._generation)
-        return {id: task for id in names if id in found and (task := found[id].task) is not None}
+            found = self._search(queue, results, names, self._generation)
+        blocker = None if self._snapshot is None else self._snapshot.blocker
+        return {
+            id: self._rows.behind(task, blocker)
+            for id in names
+            if id in found and (task := found[id].task) is not None
+        }
 
-    def _again(self, queue: Folder, results: Folder, ids: Iterable[str], generation: int) -> dict[str, _Entry]:
-        """Tasks by their three names, and by listing the folder for those that have none of them.
+    def _search(self, queue: Folder, results: Folder, ids: Iterable[str], generation: int) -> dict[str, _Entry]:
+        """Find tasks by their three possible names, and by listing the folder for those without any of them.
 
-        Files move while we look, and a listing shows what is renamed meanwhile under neither name: only what
-        several looks do not show is gone. Each look lists the folder once, however many are looked for.
+        A listing may miss a file that is renamed at the same time, so a task counts as gone only after several
+        listings. Each listing serves all tasks that are searched for.
         """
         found: dict[str, _Entry] = {}
         left = set(ids)
         listed: dict[str, tuple[File, ...]] = {}
-        for look in range(_LOOKS):
+        for attempt in range(_MAX_LISTINGS):
             if not left:
                 break
-            if look:
+            if attempt:
                 listed = self._listed(queue, generation)
             for id in left:
                 files = by_name(queue, id) or listed.get(id, ())
@@ -264,15 +282,15 @@ class Index:
     def _read(
         self, queue: Folder, results: Folder, id: str, files: tuple[File, ...], result: Stamp | None
     ) -> _Entry | None:
-        """None when the file moved on since it was listed."""
+        """Read one task; None if its file was renamed since it was listed."""
         read_at = time.time_ns()
         if sum(named.state is not None and not named.token for _, named, _ in files) > 1:
-            files = tuple(file for file in files if _still(queue, file))
+            files = tuple(file for file in files if _exists(queue, file))
         if not files:
             return None
         try:
-            told = NO_RESULT if result is None else _result(results, id)
-            return _Entry(files, result, read_at, self._task(queue, id, files, told, read_at))
+            content = NO_RESULT if result is None else _result(results, id)
+            return _Entry(files, result, read_at, self._task(queue, id, files, content, read_at))
         except FileNotFoundError:
             return None
 
@@ -280,15 +298,16 @@ class Index:
         plain = [file for file in files if file[1].state and not file[1].token]
         private = [file for file in files if file[1].state and file[1].token]
         others = [file for file in files if not file[1].state]
-        notes = tuple(f"beside it lies {name!r}" for name, _, stamp in others if stamp.modified + _IN_FLIGHT < now)
+        old = (name for name, _, stamp in others if stamp.modified + _IN_FLIGHT < now)
+        notes = tuple(f"the folder also contains {name!r}" for name in old)
         if len(plain) > 1:
             states = " and ".join(sorted(f".{named.state}" for _, named, _ in plain))
-            return self._rows.broken(id, None, plain[0][2], f"exists as {states} at once", result, notes)
+            return self._rows.broken(id, None, plain[0][2], f"exists as {states} at the same time", result, notes)
         if plain:
             notes += tuple(f"an interrupted move left {name!r}" for name, _, _ in private)
             return self._content(queue, id, plain[0], result, notes)
         if len(private) == 1:
-            note = f"its file is {private[0][0]!r}: being moved now, or the move was interrupted"
+            note = f"its file is {private[0][0]!r}: the move is in progress or was interrupted"
             return self._content(queue, id, private[0], result, (note, *notes))
         if private:
             names = ", ".join(repr(name) for name, _, _ in private)
@@ -297,7 +316,7 @@ class Index:
         young = stamp.modified + _IN_FLIGHT >= now
         if young and (named.token or name.startswith(".") or name.endswith(".tmp")):
             return None
-        return self._rows.broken(id, None, stamp, "is no task file: its name ends in no state", result)
+        return self._rows.broken(id, None, stamp, "is not a task file: unknown extension", result)
 
     def _content(self, queue: Folder, id: str, file: File, result: Result, notes: tuple[str, ...]) -> Task:
         name, named, stamp = file
@@ -305,12 +324,12 @@ class Index:
         assert state is not None
         try:
             return self._rows.task(id, state, parse_object(queue.read(name)), stamp, result, notes)
-        except Unusable as why:
+        except UnreadableFile as why:
             return self._rows.broken(id, state, stamp, f"its file {why}", result, notes)
 
 
-class _Both:
-    """Both folders, open together."""
+class _FolderPair:
+    """Both folders, opened and closed together."""
 
     def __init__(self, queue: Path, results: Path) -> None:
         self._queue = Folder(queue)
@@ -347,18 +366,18 @@ def by_name(queue: Folder, id: str) -> tuple[File, ...]:
         except OSError:
             continue
         if stat is not None:
-            found.append((name, Named(id, state), Stamp.of(stat)))
+            found.append((name, ParsedName(id, state), Stamp.of(stat)))
     return tuple(found)
 
 
-def _still(queue: Folder, file: File) -> bool:
+def _exists(queue: Folder, file: File) -> bool:
     return not file[1].state or bool(file[1].token) or queue.stat(file[0]) is not None
 
 
 def _result(results: Folder, id: str) -> Result:
     try:
-        return Result.of(results.read(f"{id}{RESULT}"))
+        return Result.parse(results.read(f"{id}{RESULT}"))
     except FileNotFoundError:
         return NO_RESULT
-    except Unusable as why:
-        return Result.unusable(why)
+    except UnreadableFile as why:
+        return Result.unreadable(why)

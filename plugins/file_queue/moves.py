@@ -1,14 +1,14 @@
-"""Moving a task from one state to another so that it is never lost, never there twice, and never overwritten.
+"""Moves a task from one state to another. A task is never lost, duplicated or overwritten, even after a crash.
 
-1. rename `x.done` to a private name: whoever wins this rename owns the task;
-2. read it again and compare with what was planned; if it is not that, it gets its name back;
-3. write the new content to a file of its own, fsync;
-4. link that as `x.task`, which fails rather than overwrites;
-5. fsync the folder, remove the private file and the spare name, fsync again.
+1. Rename `x.done` to a private name. The process whose rename succeeds owns the task.
+2. Read the file again and compare it with the plan. If it differs, rename it back.
+3. Write the new content to a new file and fsync it.
+4. Link the new file as `x.task`. Linking fails if that name exists, so nothing is overwritten.
+5. Fsync the folder, remove the private file and the second name of the new file, and fsync again.
 
-A crash leaves the private file. If there is also a task file, the link was made and the move is finished;
-if not, the private file is the task, unchanged, and gets its name back. Movers share a lock, and clearing up
-takes it alone, so that a move in progress is never mistaken for one that was interrupted.
+A crash leaves the private file behind. If there is also a task file, step 4 was done and recovery removes the private
+file. If not, the private file is the unchanged task and recovery renames it back. Moves share a lock and recovery holds
+it exclusively, so recovery never takes a move in progress for an interrupted one.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from console.core.backend import CHANGED, Image, Outcome, OutcomeKind
+from console.core.backend import APPLIED, Image, Outcome, OutcomeKind
 from console.core.faults import BackendBusy, BackendFault
 from console.sql.guarded import conflict
 from plugins.file_queue.folder import (
     Folder,
-    Named,
+    ParsedName,
     State,
-    Unusable,
+    UnreadableFile,
     file_name,
     new_name,
     new_token,
-    parse,
+    parse_name,
     private_name,
 )
-from plugins.file_queue.rows import IMAGE, image_of, parse_object
+from plugins.file_queue.rows import TaskImage, image_of, parse_object
 
-_PATIENCE = 2.0
-_NAP = 0.02
-_SAME_TASK = ("created_at", "func_path", "args", "kwargs")
+_RECOVERY_TIMEOUT = 2.0
+_POLL_INTERVAL = 0.02
+_IDENTITY = ("created_at", "func_path", "args", "kwargs")
 
 Fields = dict[str, Any]
 
@@ -52,14 +53,15 @@ class Move(NamedTuple):
     after: Image
 
 
-class Taken(NamedTuple):
-    """A task this process holds under a private name."""
+class ClaimedFile(NamedTuple):
+    """A task file that this process owns under a private name."""
 
     id: str
     state: State
     token: str
     fields: Fields
     stat: os.stat_result
+    encode: Callable[[Fields], bytes]
 
     @property
     def private(self) -> str:
@@ -70,8 +72,8 @@ class Taken(NamedTuple):
         return new_name(self.id, self.token)
 
 
-class NotTaken(Exception):
-    """The move did not happen, and the task is as it was; the outcome says why."""
+class NotMoved(Exception):
+    """The task was not moved and is unchanged. The outcome says why."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.detail)
@@ -82,8 +84,22 @@ def as_json(fields: Fields) -> bytes:
     return json.dumps(fields).encode()
 
 
-def take(folder: Folder, id: str, state: State, unlike: Callable[[Fields], Outcome | None]) -> Taken:
-    """Steps 1 and 2. FileNotFoundError when there is no such file; NotTaken when it is not as expected."""
+def _compact(fields: Fields) -> bytes:
+    """As msgspec writes it."""
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _encoder_of(content: bytes, fields: Fields) -> Callable[[Fields], bytes]:
+    """How this content was written, so that an undo restores the same bytes."""
+    for encode in (as_json, _compact):
+        with suppress(ValueError):
+            if encode(fields) == content:
+                return encode
+    return as_json
+
+
+def claim(folder: Folder, id: str, state: State, difference: Callable[[Fields], Outcome | None]) -> ClaimedFile:
+    """Steps 1 and 2. Raises FileNotFoundError if the file is missing, NotMoved if its content differs."""
     token = new_token()
     private = private_name(id, state, token)
     try:
@@ -91,143 +107,144 @@ def take(folder: Folder, id: str, state: State, unlike: Callable[[Fields], Outco
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise NotTaken(Outcome(OutcomeKind.FAILED, error.strerror or str(error))) from None
+        raise NotMoved(Outcome(OutcomeKind.REJECTED, error.strerror or str(error))) from None
     try:
-        fields = parse_object(folder.read(private))
+        content = folder.read(private)
+        fields = parse_object(content)
         stat = folder.stat(private)
-        refused = unlike(fields)
-    except Unusable as why:
-        fields, stat, refused = {}, None, Outcome(OutcomeKind.CONFLICTED, f"its file {why}")
+        refused = difference(fields)
+    except UnreadableFile as why:
+        content, fields, stat, refused = b"", {}, None, Outcome(OutcomeKind.CHANGED_SINCE, f"its file {why}")
     if refused is not None or stat is None:
-        give_back(folder, id, state, private)
-        raise NotTaken(refused or Outcome(OutcomeKind.CONFLICTED, "no longer there"))
-    return Taken(id, state, token, fields, stat)
+        release(folder, id, state, private)
+        raise NotMoved(refused or Outcome(OutcomeKind.CHANGED_SINCE, "no longer there"))
+    return ClaimedFile(id, state, token, fields, stat, _encoder_of(content, fields))
 
 
-def give_back(folder: Folder, id: str, state: State, private: str) -> None:
-    """The task gets its name again. If that is taken by now, the private file stays and is shown."""
+def release(folder: Folder, id: str, state: State, private: str) -> None:
+    """Give a claimed task its name back. If the name is taken by now, the private file stays and the item shows it."""
     try:
         folder.link(private, file_name(id, state))
     except OSError as error:
-        detail = f"{error.strerror or error}; it is kept as {private!r}"
-        raise NotTaken(Outcome(OutcomeKind.FAILED, detail)) from None
+        detail = f"{error.strerror or error}; the task is kept in {private!r}"
+        raise NotMoved(Outcome(OutcomeKind.REJECTED, detail)) from None
     folder.remove(private)
 
 
-def place(folder: Folder, taken: Taken, state: State, fields: Fields) -> None:
-    """Steps 3 and 4; NotTaken, with the task as it was, when the new file cannot be had."""
+def publish(folder: Folder, claimed: ClaimedFile, state: State, fields: Fields) -> None:
+    """Steps 3 and 4. If the new file cannot be created, release the task and raise NotMoved."""
     try:
-        folder.create(taken.new, as_json(fields), taken.stat)
-        folder.link(taken.new, file_name(taken.id, state))
+        folder.create(claimed.new, claimed.encode(fields), claimed.stat)
+        folder.link(claimed.new, file_name(claimed.id, state))
     except OSError as error:
-        folder.remove(taken.new)
-        give_back(folder, taken.id, taken.state, taken.private)
+        folder.remove(claimed.new)
+        release(folder, claimed.id, claimed.state, claimed.private)
         if isinstance(error, FileExistsError):
-            raise NotTaken(Outcome(OutcomeKind.CONFLICTED, f"there is a .{state} file of the same id")) from None
-        raise NotTaken(Outcome(OutcomeKind.FAILED, error.strerror or str(error))) from None
+            raise NotMoved(Outcome(OutcomeKind.CHANGED_SINCE, f"a .{state} file with the same id exists")) from None
+        raise NotMoved(Outcome(OutcomeKind.REJECTED, error.strerror or str(error))) from None
 
 
-def finish(folder: Folder, placed: Sequence[Taken]) -> None:
-    """Step 5, for all moves of a chunk together."""
+def finish(folder: Folder, published: Sequence[ClaimedFile]) -> None:
+    """Step 5, once for several moves."""
     folder.sync()
-    for taken in placed:
-        folder.remove(taken.private)
-        folder.remove(taken.new)
+    for claimed in published:
+        folder.remove(claimed.private)
+        folder.remove(claimed.new)
     folder.sync()
 
 
 class Mover:
-    """Compare-and-set on the task files of one queue."""
+    """Compares and sets the task files of one queue."""
 
     def __init__(self, queue: Path) -> None:
         self._queue = queue
 
-    def swap(self, moves: Sequence[Move]) -> list[Outcome]:
+    def compare_and_set(self, moves: Sequence[Move]) -> list[Outcome]:
         outcomes = self._pass(dict(enumerate(moves)))
         missing = {n: move for n, move in enumerate(moves) if n not in outcomes}
-        if missing and self.clear_up(move.id for move in missing.values()):
+        if missing and self.recover(move.id for move in missing.values()):
             outcomes.update(self._pass(missing))
         missing = {n: move for n, move in missing.items() if n not in outcomes}
         if missing:
             now = self.images([move.id for move in missing.values()])
             for (n, move), image in zip(missing.items(), now, strict=True):
-                outcomes[n] = conflict(move.before, image, IMAGE)
+                outcomes[n] = conflict(move.before, image, TaskImage._fields)
         return [outcomes[n] for n in range(len(moves))]
 
     def _pass(self, moves: dict[int, Move]) -> dict[int, Outcome]:
-        """One outcome each; none for those whose file is not there."""
+        """Move each file once. A move whose file is missing gets no outcome."""
         outcomes: dict[int, Outcome] = {}
-        placed: list[Taken] = []
+        published: list[ClaimedFile] = []
         with Folder(self._queue) as folder, folder.locked():
             for n, move in moves.items():
                 try:
-                    placed.append(self._one(folder, move))
+                    published.append(self._move(folder, move))
                 except FileNotFoundError:
                     continue
-                except NotTaken as not_taken:
-                    outcomes[n] = not_taken.outcome
+                except NotMoved as not_moved:
+                    outcomes[n] = not_moved.outcome
                 else:
-                    outcomes[n] = CHANGED
+                    outcomes[n] = APPLIED
             try:
-                if placed:
-                    finish(folder, placed)
+                if published:
+                    finish(folder, published)
             except OSError as error:
                 raise BackendFault(error.strerror or str(error), where=str(self._queue)) from None
         return outcomes
 
-    def _one(self, folder: Folder, move: Move) -> Taken:
+    def _move(self, folder: Folder, move: Move) -> ClaimedFile:
         source, target = State(move.before[0]), State(move.after[0])
 
-        def unlike(fields: Fields) -> Outcome | None:
+        def difference(fields: Fields) -> Outcome | None:
             found = image_of(source, fields)
-            return None if found == move.before else conflict(move.before, found, IMAGE)
+            return None if found == move.before else conflict(move.before, found, TaskImage._fields)
 
-        taken = take(folder, move.id, source, unlike)
-        place(folder, taken, target, {**taken.fields, **dict(zip(IMAGE[1:], move.after[1:], strict=True))})
-        return taken
+        claimed = claim(folder, move.id, source, difference)
+        publish(folder, claimed, target, {**claimed.fields, **TaskImage(*move.after).fields})
+        return claimed
 
-    # -- settling --------------------------------------------------------------------------------
+    # -- recovery --------------------------------------------------------------------------------
 
     def images(self, ids: Sequence[str]) -> list[Image | None]:
-        """Each task's image now, whichever of its files holds it."""
+        """The current image of each task, from whichever file it is in."""
         with Folder(self._queue) as folder:
             files = _files_of(folder, ids)
             return [_image(folder, files[id]) for id in ids]
 
-    def clear_up(self, ids: Iterable[str]) -> bool:
-        """Finish or take back what a crash left of these tasks; whether there was anything."""
+    def recover(self, ids: Iterable[str]) -> bool:
+        """Complete or revert the interrupted moves of these tasks; returns whether there were any."""
         wanted = set(ids)
         with Folder(self._queue) as folder:
             left = {id for id, named in _files_of(folder, wanted).items() if any(n.token for _, n in named)}
             if not left:
                 return False
-            end = time.monotonic() + _PATIENCE
+            end = time.monotonic() + _RECOVERY_TIMEOUT
             while True:
-                with folder.locked(alone=True) as had:
-                    if had:
+                with folder.locked(alone=True) as locked:
+                    if locked:
                         files = _files_of(folder, left)
                         for id in left:
-                            _clear(folder, id, files[id])
+                            _recover(folder, id, files[id])
                         folder.sync()
                         return True
                 if time.monotonic() > end:
-                    raise BackendBusy("files are being moved by another process", where=str(self._queue))
-                time.sleep(_NAP)
+                    raise BackendBusy("another process is moving files", where=str(self._queue))
+                time.sleep(_POLL_INTERVAL)
 
-    def leftovers(self) -> list[str]:
-        """The ids of all tasks with something left of a move, under way or interrupted."""
+    def unfinished(self) -> list[str]:
+        """The ids of all tasks whose move is in progress or was interrupted."""
         with Folder(self._queue) as folder:
-            return sorted({named.id for name in folder.names() if (named := parse(name)).token})
+            return sorted({named.id for name in folder.names() if (named := parse_name(name)).token})
 
 
-_Files = list[tuple[str, Named]]
+_Files = list[tuple[str, ParsedName]]
 
 
 def _files_of(folder: Folder, ids: Iterable[str]) -> dict[str, _Files]:
     wanted = set(ids)
     found: dict[str, _Files] = defaultdict(list)
     for name in folder.names():
-        named = parse(name)
+        named = parse_name(name)
         if named.id in wanted:
             found[named.id].append((name, named))
     return found
@@ -244,12 +261,12 @@ def _image(folder: Folder, files: _Files) -> Image | None:
     assert state is not None
     try:
         fields = parse_object(folder.read(name))
-    except (Unusable, FileNotFoundError) as why:
+    except (UnreadableFile, FileNotFoundError) as why:
         return (str(state), None, None, None, str(why))
     return image_of(state, fields) or (str(state), None, None, None, None)
 
 
-def _clear(folder: Folder, id: str, files: _Files) -> None:
+def _recover(folder: Folder, id: str, files: _Files) -> None:
     plain = [name for name, named in files if named.state and not named.token]
     private = [(name, named.state) for name, named in files if named.state and named.token]
     if not plain and len(private) == 1:
@@ -268,7 +285,7 @@ def _clear(folder: Folder, id: str, files: _Files) -> None:
 
 
 def _same_task(folder: Folder, private: str, other: str) -> bool:
-    """Only what is surely an earlier state of the same task may go."""
+    """Whether the private file is certainly an earlier state of the same task, so that it may be removed."""
     one, two = folder.stat(private), folder.stat(other)
     if one is None or two is None:
         return False
@@ -276,6 +293,6 @@ def _same_task(folder: Folder, private: str, other: str) -> bool:
         return True
     try:
         mine, theirs = parse_object(folder.read(private)), parse_object(folder.read(other))
-    except (Unusable, FileNotFoundError):
+    except (UnreadableFile, FileNotFoundError):
         return False
-    return all(mine.get(key) == theirs.get(key) for key in _SAME_TASK)
+    return all(mine.get(key) == theirs.get(key) for key in _IDENTITY)

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from console.core.backend import (
-    Action,
     Authority,
     Change,
     Draft,
     Finding,
     Image,
-    Order,
+    Operation,
     Outcome,
     Severity,
 )
@@ -24,23 +23,27 @@ from console.core.item import Attempt, Detail, Item, ItemKey
 from console.core.policy import Exponential, PolicyOverride, RetryPolicy, schedule_ahead
 from console.core.ports import Clock, Stop
 from console.core.query import Filter, Sort
-from console.core.text import DETAIL_LIMIT
-from console.sql.backend import SqlBackend, clock_finding, require_columns
-from console.sql.checks import privilege_findings
+from console.core.text import DETAIL_LIMIT, neutralise
+from console.sql.backend import SqlBackend
+from console.sql.checks import clock_finding, privilege_findings, require_columns
 from console.sql.layout import Layout
-from console.sql.opening import open_database
+from console.sql.open_database import open_database
 from console.sql.reader import Reader
+from console.sql.row_security import row_security_findings
 from console.sql.values import text
 from plugins.partition_store import schema
-from plugins.partition_store.actions import Rails, abilities
+from plugins.partition_store.actions import OFFERED_ACTIONS, OFFERED_SWITCHES, ActionRules, PartitionAction, abilities
 from plugins.partition_store.rows import Native, PartitionRows, stored
 from plugins.partition_store.sink import OutsideSink, Partition, RawSink, Run, open_sink, runs
 from plugins.partition_store.tables import SAME_KEY, Joined, Marks, Tables
-from plugins.partition_store.writing import Desk
+from plugins.partition_store.writing import PartitionWriter
 
 if TYPE_CHECKING:
     from console.sql.postgres import PostgresDatabase
     from console.sql.sqlite import SqliteDatabase
+
+_CHECKED_RUNS = 1_000
+"""For how many partitions `check` looks for the current run."""
 
 POLICY = RetryPolicy(
     backoff=Exponential(timedelta(minutes=5), multiplier=6.0, cap=timedelta(hours=2), jitter=0.2)
@@ -65,14 +68,14 @@ class Range(BaseModel):
 
 
 class Options(BaseModel):
-    """The config keys of this plugin, beside `plugin` and `policy`."""
+    """The config keys of this plugin, besides `plugin` and `policy`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: str
     raw_sink: str
     control_url: str | None = None
-    """Another database for the console's own table; by default it is beside the state."""
+    """Another database for the console's own table; by default it is in the database of the state."""
     range: Range | None = None
     validator: bool = False
     """The validator is `retriage run` on this backend, so a request in the control table is picked up."""
@@ -85,6 +88,8 @@ class PartitionStore(SqlBackend):
     """A partition store that belongs to someone else."""
 
     options = Options
+    offered_actions = OFFERED_ACTIONS
+    offered_switches = OFFERED_SWITCHES
 
     @classmethod
     def open(
@@ -115,9 +120,12 @@ class PartitionStore(SqlBackend):
         self.sink = sink
         self._expected = None if options.range is None else (options.range.start, options.range.end)
         self._read_only = read_only
-        self._rows = PartitionRows(name, policy, tables.time)
-        self._rails = Rails(name, policy, self._rows, sink, ours=options.validator)
-        self._desk = Desk(tables, str(policy.backoff or ""))
+        self._ours = options.validator
+        self._rows = PartitionRows(name, policy, tables.time, ours=self._ours, lacks_run=self._lacks_run)
+        self._without_run: frozenset[tuple[Partition, str]] = frozenset()
+        """Current runs that do not exist in a remote sink, as `check` found them last."""
+        self._rules = ActionRules(name, policy, self._rows, sink, ours=options.validator)
+        self._writer = PartitionWriter(tables, str(policy.backoff or ""))
         self._joins = schema.Joins.NOWHERE
 
     @property
@@ -132,7 +140,7 @@ class PartitionStore(SqlBackend):
         if not self.tables.has_control():
             self._joins = schema.Joins.NOWHERE
         else:
-            self._joins = schema.Joins.APART if self.tables.apart else schema.Joins.BESIDE
+            self._joins = schema.Joins.OTHER if self.tables.apart else schema.Joins.SAME
         return schema.layout(
             self.name,
             self.tables.state,
@@ -141,6 +149,7 @@ class PartitionStore(SqlBackend):
             self._rows,
             joins=self._joins,
             expected=self._expected,
+            ours=self._ours,
         )
 
     # -- check -----------------------------------------------------------------------------------
@@ -157,8 +166,10 @@ class PartitionStore(SqlBackend):
                     "Set policy.max_attempts.",
                 )
             )
+        found += self._run_findings()
         found.append(self._control_finding())
         found += privilege_findings(self.tables.state, [schema.TABLE])
+        found += row_security_findings(self)
         found.append(Finding(Severity.OK, "guard", "strong: attempt_count and updated_at change on every attempt"))
         found.append(clock_finding(self.tables.state, clock))
         return found
@@ -176,6 +187,37 @@ class PartitionStore(SqlBackend):
                 Severity.WARNING, "raw sink", fault.detail, "Retry and reprocess are blocked until it is back."
             )
         return Finding(Severity.OK, "raw sink", f"{self.sink.place} answers")
+
+    def _lacks_run(self, partition: Partition, run_id: str) -> bool:
+        """Whether a run is known not to exist. In lists a remote sink is not asked: `check` has asked it."""
+        if self.sink.far:
+            return (partition, run_id) in self._without_run
+        try:
+            return partition.invalid is None and run_id not in self.sink.sizes(partition)
+        except Unreachable:
+            return False
+
+    def _run_findings(self) -> Iterator[Finding]:
+        """Whether the newest partitions have the run that `current_run_id` names."""
+        rows = self.tables.fetch(
+            f"SELECT {', '.join(schema.KEY)}, current_run_id FROM {schema.TABLE}"  # noqa: S608  names are ours
+            f" WHERE current_run_id IS NOT NULL ORDER BY logical_date DESC LIMIT {_CHECKED_RUNS}",
+            (),
+        )
+        named = [(Partition(*(text(stored(part)) for part in row[:4])), text(row[4])) for row in rows]
+        try:
+            self._without_run = self._rules.lookup().without_run(named)
+        except Unreachable:
+            return
+        if missing := len(self._without_run):
+            partition, run_id = min(self._without_run)
+            yield Finding(
+                Severity.ERROR,
+                "invariant",
+                f"{missing} of the newest {len(named)} partitions with a current run have none in the raw sink:"
+                f" {'/'.join(partition)} names {neutralise(run_id, 60)}",
+                "Restore the runs, or have these partitions extracted and validated again.",
+            )
 
     # -- one partition ---------------------------------------------------------------------------
 
@@ -201,7 +243,7 @@ class PartitionStore(SqlBackend):
             tuple(_attempts(item, error, found)),
             tuple(schedule_ahead(facts, self.policy, item.verdict, now)),
             tuple(shown),
-            problem or tuple(_told(native, found)),
+            problem or tuple(_run_lines(native, found)),
         )
 
     def _state(self, partition: Partition) -> dict[str, Any]:
@@ -221,31 +263,33 @@ class PartitionStore(SqlBackend):
     # -- actions ---------------------------------------------------------------------------------
 
     def drafts(
-        self, wanted: Sequence[ItemKey] | Filter, sort: Sort, order: Order, now: datetime, stop: Stop
+        self, wanted: Sequence[ItemKey] | Filter, sort: Sort, operation: Operation, now: datetime, stop: Stop
     ) -> Iterator[Sequence[Draft]]:
-        look = self._rails.look()
+        lookup = self._rules.lookup()
         if isinstance(wanted, Filter):
             width = len(Native._fields)
             for batch in self._reader.walk(wanted, sort, None, now, stop, size=500):
-                yield self._rails.drafts([Native(*row[:width]) for row in batch], order, now, look)
+                yield self._rules.drafts([Native(*row[:width]) for row in batch], operation, now, lookup)
             return
         rows = [Native(*row) for row in self._reader.rows(wanted, now)]
         found = {native.partition: native for native in rows}
-        if order.action is Action.BACKFILL:
+        if operation.action == PartitionAction.BACKFILL:
             for key in wanted:
                 if len(key.parts) == len(schema.KEY):
                     partition = Partition(*key.parts)
                     found.setdefault(partition, _absent(partition))
-        yield self._rails.drafts(list(found.values()), order, now, look)
+        yield self._rules.drafts(list(found.values()), operation, now, lookup)
 
-    def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
-        return self._rails.after(change, order, at, due)
+    def after(self, change: Change, operation: Operation, at: datetime, due: datetime) -> Image:
+        return self._rules.after(change, operation, at, due)
 
-    def swap(self, changes: Sequence[Change], order: Order, authority: Authority) -> Sequence[Outcome]:  # noqa: ARG002
-        return self._desk.swap(changes, authority, self.now())
+    def compare_and_set(
+        self, changes: Sequence[Change], operation: Operation, authority: Authority,  # noqa: ARG002
+    ) -> Sequence[Outcome]:
+        return self._writer.compare_and_set(changes, authority, self.now())
 
     def images(self, changes: Sequence[Change]) -> Sequence[Image | None]:
-        return self._desk.images(changes, read_only=self._read_only)
+        return self._writer.images(changes, read_only=self._read_only)
 
     # -- the validator -----------------------------------------------------------------------------
 
@@ -263,7 +307,7 @@ def _absent(partition: Partition) -> Native:
     return Native(**{**empty, **partition._asdict(), "explicit": 0})
 
 
-def _told(native: Native, found: Sequence[Run]) -> Iterator[tuple[str, str]]:
+def _run_lines(native: Native, found: Sequence[Run]) -> Iterator[tuple[str, str]]:
     """The runs, the current one marked, and a current one that does not exist."""
     current = native.current_run_id
     for run in found:

@@ -1,23 +1,23 @@
-"""The state table as its system has it, the console's own control table, and how both are read."""
+"""The tables, the pipeline's state and the console's own control table, and how both are read together."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from datetime import date, timedelta
 from enum import StrEnum
 from typing import Any, cast
 
 import sqlalchemy as sa
 
-from console.core.item import Condition
-from console.core.policy import RetryPolicy
-from console.sql.database import Database
-from console.sql.layout import Expression, Layout, Predicate, Residual, Roles, Segment, everything, outside
-from console.sql.statement import Binds
+from console.core.item import ERROR_HEAD, Condition
+from console.core.policy import Phase, RetryPolicy
+from console.sql.conditions import ConditionPredicates, FactColumns, holds, whole_number
+from console.sql.database import Binds, Database
+from console.sql.layout import Expression, Layout, Predicate, Roles, Segment, everything, outside
 from console.sql.times import Aware, IsoText
 from console.sql.where import Where, head_of
-from plugins.partition_store.rows import MARKED, OVERRULED, TEXT_MARKER, PartitionRows
+from plugins.partition_store.rows import DIGEST_LENGTH, MARKED, OVERRULED, PHASES, TEXT_MARKER, PartitionRows
 
 TABLE, CONTROL = "partition_state", "retriage_partition_control"
 KEY = ("source", "customer_id", "query_name", "logical_date")
@@ -67,13 +67,13 @@ CREATE TABLE partition_state (
 """
 """What the system itself creates: for demo and tests, never run on an attached database."""
 
-ROWS, MARK = "retriage_control_rows", "retriage_mark"
-"""Where the control table lives apart: the parameter that carries it, or the function that looks it up."""
+ROWS, MARK, DIGEST = "retriage_control_rows", "retriage_mark", "retriage_digest"
+"""If the control table is in another database: the parameter with its rows, or the function that finds one."""
 _TIMES = frozenset({"terminal_at", "paused_at", "next_run_at", "request_at"})
 
 
 def control_ddl(*, sqlite: bool) -> str:
-    """Ours; run by the first confirmed write that needs it, never by reading."""
+    """Creates the console's own table. Run by the first confirmed write that needs it, never by reading."""
     day, time = ("TEXT", "TEXT") if sqlite else ("DATE", "TIMESTAMP WITH TIME ZONE")
     columns = [f"{name} {day if name == 'logical_date' else 'TEXT'} NOT NULL" for name in KEY]
     columns += [f"{name} {time if name in _TIMES else 'TEXT'}" for name in CONTROLS]
@@ -91,15 +91,15 @@ _OF_CONTROL = tuple(name for name in CONTROLS if name != "backoff_strategy")
 
 
 class Joins(StrEnum):
-    """Where the control table is read from."""
+    """Where the control table is."""
 
     NOWHERE = "there is none yet"
-    BESIDE = "the same database"
-    APART = "another database"
+    SAME = "the same database"
+    OTHER = "another database"
 
 
 def given_control(parameter: str, *, sqlite: bool) -> str:
-    """What the control table holds of rows of the state table, for a database it is not in."""
+    """The rows of the control table, for a statement in a database that does not have it."""
     if sqlite:
         blobs = ", ".join(f"CAST({name} AS BLOB)" for name in KEY)
         marks = [f"{MARK}({n}, {blobs}) AS {name}" for n, name in enumerate(CONTROLS)]
@@ -110,8 +110,16 @@ def given_control(parameter: str, *, sqlite: bool) -> str:
     return f"SELECT {', '.join(picked)} FROM jsonb_array_elements(CAST({parameter} AS jsonb)) AS r"  # noqa: S608
 
 
+def text_digest(error: str, *, sqlite: bool) -> str:
+    """The digest of an error that marks its partition as terminal; otherwise NULL."""
+    if sqlite:
+        return f"CASE WHEN instr({error}, '{TEXT_MARKER}') > 0 THEN {DIGEST}(CAST({error} AS BLOB)) END"
+    digest = f"substr(md5(convert_to({error}, 'UTF8')), 1, {DIGEST_LENGTH})"
+    return f"CASE WHEN strpos({error}, '{TEXT_MARKER}') > 0 THEN {digest} END"
+
+
 def _gaps(start: date, end: date | None, sqlite: bool) -> Any:
-    """The days of the range that a known series has no row for."""
+    """The days in the range for which a known series has no row."""
     same = " AND ".join(f"p.{name} = s.{name}" for name in KEY[:3])
     series = f"(SELECT DISTINCT source, customer_id, query_name FROM {TABLE}) AS s"  # noqa: S608  names are ours
     if sqlite:
@@ -138,16 +146,17 @@ def _gaps(start: date, end: date | None, sqlite: bool) -> Any:
 
 
 class _Source:
-    """One place rows come from: the state table or its gaps, each with the control table beside it if there is one."""
+    """The state table or its gaps, joined with the control table if there is one."""
 
-    def __init__(self, rows: Any, joins: Joins, *, explicit: bool, sqlite: bool) -> None:
+    def __init__(self, rows: Any, joins: Joins, *, explicit: bool, sqlite: bool, ours: bool) -> None:
+        self._ours = ours
         key = [rows.c[name] for name in KEY]
         self.key = tuple(key)
         self.table = rows
         self._joins = joins
         self._control: Any = None
-        if joins is Joins.BESIDE or (joins is Joins.APART and not sqlite):
-            found = _C if joins is Joins.BESIDE else _apart()
+        if joins is Joins.SAME or (joins is Joins.OTHER and not sqlite):
+            found = _C if joins is Joins.SAME else _given_rows()
             self._control = found.c
             same = sa.and_(*(column == found.c[name] for column, name in zip(key, KEY, strict=True)))
             self.table = rows.outerjoin(found, same)
@@ -176,8 +185,6 @@ class _Source:
 
     def roles(self) -> Roles:
         status = self.state("status")
-        counted = sa.func.coalesce(sa.cast(self.state("attempt_count"), sa.Integer), sa.literal_column("0"))
-        larger = sa.func.max if self._sqlite else sa.func.greatest
         error = self.state("error_message")
         ready: Predicate = status == sa.literal_column("'pending'") if self.explicit else sa.true()
         runs = sa.and_(
@@ -185,7 +192,7 @@ class _Source:
         )
         return Roles(
             key=self.key,
-            tie=self.key if self._sqlite else (*(sa.collate(part, "C") for part in self.key[:3]), self.key[3]),
+            tiebreaker=self.key if self._sqlite else (*(sa.collate(part, "C") for part in self.key[:3]), self.key[3]),
             row=(
                 *self.key,
                 status,
@@ -198,22 +205,22 @@ class _Source:
             ),
             type=self.key[2] if self._sqlite else sa.collate(self.key[2], "C"),
             status=status,
-            attempts=larger(counted, sa.literal_column("0")),
+            attempts=whole_number(self.state("attempt_count"), sqlite=self._sqlite),
             error=sa.func.nullif(head_of(error), sa.literal_column("''")),
             created=self.born,
             updated=self.state("updated_at"),
-            next=sa.case((runs, self.control("next_run_at"))),
+            next=sa.case((runs, self.control("next_run_at"))) if self._ours else None,
             native_key=None if self._sqlite else _native_key,
         )
 
 
-def _apart() -> Any:
+def _given_rows() -> Any:
     given = sa.text(given_control(f":{ROWS}", sqlite=False))
     return given.columns(*(sa.column(name) for name in (*KEY, *CONTROLS))).subquery("control_rows")
 
 
 def _nothing(name: str) -> Expression:
-    """A NULL that knows its type, because a UNION does not guess it from the other side everywhere."""
+    """A typed NULL, because PostgreSQL does not infer its type from the other side of a UNION."""
     return sa.cast(sa.null(), _TYPES.get(name, _TEXT))
 
 
@@ -221,7 +228,7 @@ _DAY = re.compile(r"\d{4,7}-\d\d-\d\d|-?infinity", re.ASCII)
 
 
 def _native_key(parts: tuple[str, ...]) -> tuple[Any, ...] | None:
-    """None for what no column of type date can hold."""
+    """The key's parts; None if a column of type date cannot hold the day."""
     return parts if _DAY.fullmatch(parts[3]) and _is_day(parts[3]) else None
 
 
@@ -233,30 +240,15 @@ def _is_day(text: str) -> bool:
     return True
 
 
-def _failed(
-    policy: RetryPolicy, where: Where, time: IsoText | Aware, roles: Roles, source: _Source
-) -> dict[Condition, Residual]:
-    def ends(binds: Binds) -> Iterable[Predicate]:
-        marker = sa.func.coalesce(source.control("terminal"), sa.literal_column("''"))
-        yield marker == sa.literal_column(f"'{MARKED}'")
-        yield sa.and_(
-            marker != sa.literal_column(f"'{OVERRULED}'"),
-            sa.func.coalesce(where.contains(roles.error, TEXT_MARKER, binds), sa.false()),
-        )
-        if policy.unrecoverable:
-            yield sa.func.coalesce(where.hopeless(roles.error, binds), sa.false())
-        if policy.max_attempts is not None:
-            yield roles.attempts >= sa.literal_column(str(policy.max_attempts))
-        if not policy.retryable:
-            yield roles.attempts >= sa.literal_column("1")
-        if policy.max_age is not None:
-            born = time.compared(source.born)
-            yield sa.func.coalesce(born <= binds.from_now(time.bound, -policy.max_age), sa.false())
-
-    def terminal(binds: Binds) -> Predicate:
-        return sa.or_(*ends(binds))
-
-    return {Condition.TERMINAL: terminal, Condition.FAILED: lambda binds: sa.not_(terminal(binds))}
+def _marker(source: _Source, roles: Roles, *, sqlite: bool) -> Callable[[Binds], Predicate]:
+    """Whether a partition is marked terminal: here, or in its error unless that failure was overruled here."""
+    mark = sa.func.coalesce(source.control("terminal"), sa.literal_column("''"))
+    head = f"CAST(substr({TABLE}.error_message, 1, {ERROR_HEAD}) AS TEXT)"
+    digest: Expression = sa.literal_column(text_digest(head, sqlite=sqlite), sa.Text())
+    overrule = sa.literal(f"{OVERRULED} ").concat(sa.cast(roles.attempts, sa.Text)).concat(" ").concat(digest)
+    by_text = sa.and_(digest.is_not(None), mark != overrule)
+    marked = sa.or_(mark == sa.literal_column(f"'{MARKED}'"), holds(by_text))
+    return lambda _: marked
 
 
 def layout(
@@ -268,21 +260,20 @@ def layout(
     *,
     joins: Joins,
     expected: tuple[date, date | None] | None,
+    ours: bool,
 ) -> Layout:
     where = Where(backend, database.dialect, time, policy)
     sqlite = database.dialect.name == "sqlite"
-    source = _Source(_P, joins, explicit=True, sqlite=sqlite)
+    source = _Source(_P, joins, explicit=True, sqlite=sqlite, ours=ours)
     roles = source.roles()
-    none_yet = roles.attempts <= sa.literal_column("0")
-    known: dict[str, dict[Condition, Residual]] = {
-        "failed": _failed(policy, where, time, roles, source),
-        "pending": {Condition.WAITING: lambda _: none_yet, Condition.RETRYING: lambda _: sa.not_(none_yet)},
-        "success": {Condition.DONE: everything},
-    }
-    segments = [Segment(source.table, roles.status == native, roles, cases) for native, cases in known.items()]
-    segments.append(Segment(source.table, outside(roles.status, known), roles, {Condition.UNKNOWN: everything}))
+    facts = FactColumns(roles.attempts, roles.error, born=source.born, marker=_marker(source, roles, sqlite=sqlite))
+    predicates = ConditionPredicates(facts, policy, where, time)
+    segments = [
+        Segment(source.table, roles.status == native, roles, predicates.of(phase)) for native, phase in PHASES.items()
+    ]
+    segments.append(Segment(source.table, outside(roles.status, PHASES), roles, predicates.of(Phase.UNKNOWN)))
     if expected is not None:
-        gaps = _Source(_gaps(*expected, sqlite), joins, explicit=False, sqlite=sqlite)
+        gaps = _Source(_gaps(*expected, sqlite), joins, explicit=False, sqlite=sqlite, ours=ours)
         segments.append(Segment(gaps.table, None, gaps.roles(), {Condition.WAITING: everything}))
     return Layout(
         tuple(segments),
@@ -290,7 +281,7 @@ def layout(
         time,
         natural=lambda roles: roles.key[3],
         nullable=frozenset({"updated", "created", "next", "type", "id"}),
-        leads_are_indexed=False,
+        segments_are_indexed=False,
     )
 
 

@@ -1,4 +1,4 @@
-"""The raw sink: immutable runs of a partition in folders, on a local disk or in S3. It is only ever read.
+"""The raw sink: immutable runs of a partition in folders, on a local disk or in S3. It is only read.
 
 `<root>/<source>/customer_id=<c>/query_name=<q>/logical_date=<date>/run_id=<id>/{payload.jsonl,metadata.json}`
 """
@@ -23,7 +23,7 @@ from console.core.paths import expanded
 PAYLOAD, METADATA = "payload.jsonl", "metadata.json"
 _RUN_ID = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)
 _USER = re.compile(r"//[^/\s]*@")
-"""Who logs in where, and with what: libraries repeat the endpoint's URL in their errors."""
+"""User and password in a URL: libraries repeat the endpoint's URL in their errors."""
 _LARGEST_METADATA = 2**20
 _PIECE = 2**20
 
@@ -42,7 +42,7 @@ class Partition(NamedTuple):
 
     @property
     def invalid(self) -> str | None:
-        """Why no path may be made of this key, if none may."""
+        """Why this key must not become a path; None if it may."""
         for name, part in zip(self._fields, self, strict=True):
             if part in ("", ".", "..") or "/" in part or "\\" in part or not part.isprintable():
                 return f"its {name} is not a plain path segment"
@@ -67,7 +67,7 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a partition. Sealed means both its files are there."""
+    """One run of a partition. A sealed run has both its files."""
 
     run_id: str
     size: int = 0
@@ -92,11 +92,11 @@ class Run:
 
 
 class RawSink(Protocol):
-    """What is asked of a sink. Every method raises Unreachable when it cannot be known."""
+    """Reads runs. Every method raises Unreachable if the sink does not answer."""
 
     place: str
     far: bool
-    """Every question is a journey over a network."""
+    """It is on the network, so each call takes a while."""
 
     def sizes(self, partition: Partition) -> dict[str, dict[str, int]]:
         """run_id → file name → size."""
@@ -116,33 +116,43 @@ def runs(sink: RawSink, partition: Partition) -> list[Run]:
 
 
 def run_ids(sink: RawSink, partition: Partition) -> list[str]:
-    """Only the ids, which cost no metadata."""
-    return [] if partition.invalid else sorted(id for id in sink.sizes(partition) if _RUN_ID.fullmatch(id))
+    """The ids of the runs in the validator's order, whatever they look like, without reading their metadata."""
+    return [] if partition.invalid else sorted(sink.sizes(partition))
 
 
 def _run(sink: RawSink, partition: Partition, run_id: str, files: dict[str, int]) -> Run:
     size, sealed = sum(files.values()), {PAYLOAD, METADATA} <= files.keys()
-    if not _RUN_ID.fullmatch(run_id):
-        return Run(run_id, size, sealed, problem="its run_id is not a time in UTC with milliseconds")
+    odd = None if _RUN_ID.fullmatch(run_id) else "its run_id is not a time in UTC with milliseconds"
     if METADATA not in files:
-        return Run(run_id, size, sealed)
+        return Run(run_id, size, sealed, problem=odd)
     try:
-        told = parse_metadata(sink.metadata(partition, run_id))
+        metadata = parse_metadata(sink.metadata(partition, run_id))
+        stated = stated_count(metadata, -1)
     except (FileNotFoundError, ValueError) as error:
-        return Run(run_id, size, sealed, problem=str(error))
-    version = told.get("schema_version")
-    return Run(run_id, size, sealed, told["record_count"], None if version is None else str(version)[:80])
+        return Run(run_id, size, sealed, problem=odd or str(error))
+    version = metadata.get("schema_version")
+    count = None if stated < 0 else stated
+    return Run(run_id, size, sealed, count, None if version is None else str(version)[:80], odd)
 
 
-def parse_metadata(content: bytes) -> dict[str, Any]:
-    """ValueError says in words why it is no metadata."""
+class NotJudged(ValueError):
+    """The real validator stops with an error at such a run, and stores nothing."""
+
+
+def parse_metadata(content: bytes) -> Any:
+    """The JSON of a metadata file. Raises ValueError if it is no JSON in UTF-8."""
     try:
-        told = json.loads(content)
+        return json.loads(content.decode())
     except (ValueError, RecursionError):
         raise ValueError("metadata.json is not valid JSON") from None
-    if not isinstance(told, dict) or type(told.get("record_count")) is not int or told["record_count"] < 0:
-        raise ValueError("metadata.json has no record_count")
-    return told
+
+
+def stated_count(metadata: Any, default: int) -> int:
+    """How many records the metadata states: whatever `int` takes, and `default` if it states none."""
+    try:
+        return int(metadata.get("record_count", default))
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        raise NotJudged("metadata.json is no object, or its record_count is no number") from None
 
 
 def open_sink(url: str, deadline: timedelta, options: dict[str, Any] | None = None) -> RawSink:
@@ -153,7 +163,7 @@ def open_sink(url: str, deadline: timedelta, options: dict[str, Any] | None = No
 
 
 class LocalSink:
-    """Runs in folders. No symlink below the root is followed: each step down is opened by its descriptor."""
+    """Runs in folders. Opens each folder by its descriptor, so that no symlink below the root is followed."""
 
     far = False
 
@@ -175,7 +185,7 @@ class LocalSink:
                 if isinstance(error, FileNotFoundError):
                     raise
                 if error.errno in (errno.ELOOP, errno.ENOTDIR):  # how O_NOFOLLOW says it depends on O_DIRECTORY
-                    raise OutsideSink(f"{segment!r} is no folder of the raw sink; links are never followed") from None
+                    raise OutsideSink(f"{segment!r} is no folder of the raw sink; links are not followed") from None
                 raise Unreachable(f"the raw sink: {segment!r}: {error.strerror}", where=self.place) from None
             os.close(fd)
             fd = below
@@ -194,7 +204,7 @@ class LocalSink:
         return {run_id: files for run_id, files in found.items() if files is not None}
 
     def _files(self, partition: Partition, folder: str) -> dict[str, int] | None:
-        """None for what is no folder of its own: a symlink there is never a run."""
+        """Files and sizes of a run; None if it is not a real folder (a symlink is never a run)."""
         try:
             fd = self._descend(*partition.segments, folder)
         except (FileNotFoundError, Unreachable):
@@ -240,7 +250,7 @@ class LocalSink:
 
 
 class S3Sink:
-    """Runs under a prefix of a bucket. Credentials and region come from the environment, as everywhere."""
+    """Runs under a prefix of a bucket. Credentials and region come from the environment."""
 
     far = True
 
@@ -263,7 +273,7 @@ class S3Sink:
     def _path(self, *segments: str) -> str:
         return "/".join((*self._prefix, *segments))
 
-    def _lost(self, error: Exception) -> Unreachable:
+    def _unreachable(self, error: Exception) -> Unreachable:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         return Unreachable(f"the raw sink: {_USER.sub('//', first)[:200]}", where=self.place)
 
@@ -277,7 +287,7 @@ class S3Sink:
                     if folder.startswith("run_id=") and name in (PAYLOAD, METADATA):
                         found.setdefault(folder.removeprefix("run_id="), {})[name] = entry["size"]
         except self._errors as error:
-            raise self._lost(error) from None
+            raise self._unreachable(error) from None
         return found
 
     def metadata(self, partition: Partition, run_id: str) -> bytes:
@@ -298,4 +308,4 @@ class S3Sink:
         except FileNotFoundError:
             raise
         except self._errors as error:
-            raise self._lost(error) from None
+            raise self._unreachable(error) from None

@@ -1,28 +1,24 @@
-"""Where the two tables are, and how their databases spell and store things.
+"""Access to the two tables, which may be in two databases.
 
-The state table belongs to the pipeline, the control table to this console. Usually both are in one database;
-`control_url` moves ours elsewhere, and then its rows go along with every statement: to PostgreSQL as one bound
-value, to SQLite as a function that looks them up.
+The state table belongs to the pipeline, the control table to this console. Usually both are in one database. With
+`control_url` the control table is in another one, and its rows are given to every statement on the state table: to
+PostgreSQL as one bound JSON value, to SQLite as a function that finds them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from console.core.backend import Image
 from console.core.item import ERROR_HEAD
-from console.core.ports import Stop
-from console.sql.database import Row, Writer
+from console.sql.database import ParameterizedDatabase, Row, Writer
 from console.sql.sqlite import SqliteDatabase
-from console.sql.statement import Prepared, as_bytes
 from console.sql.times import Aware, IsoText
-from console.sql.values import text
-from plugins.partition_store.rows import BY_TEXT, STATE_PART, TEXT_MARKER, stored
-from plugins.partition_store.schema import CONTROL, CONTROLS, KEY, MARK, ROWS, TABLE, control_ddl
+from console.sql.values import as_bytes, text, whole_number
+from plugins.partition_store.rows import MARKS, STATE_COLUMNS, PartitionImage, digest_of, stored, terminal_mark
+from plugins.partition_store.schema import CONTROL, CONTROLS, DIGEST, KEY, MARK, ROWS, TABLE, control_ddl, text_digest
 from plugins.partition_store.sink import Partition
 
 if TYPE_CHECKING:
@@ -33,22 +29,19 @@ if TYPE_CHECKING:
 Run = Callable[[str, Any], Sequence[Row]]
 
 SAME_KEY = " AND ".join(f"{name} = ?" for name in KEY)
-NOTHING: Image = (None,) * STATE_PART
-MARKS = ("terminal", "paused", "next_run_at", "request")
-_STATE = "status, attempt_count, updated_at, current_run_id"
 _HEAD = f"CAST(substr(error_message, 1, {ERROR_HEAD}) AS TEXT)"
 _AT_ONCE = 500
 
 
 class Marks:
-    """The control rows as they were before the last statement, for SQLite's function of our own."""
+    """The control rows as last read, for the SQL function that gives them to SQLite."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[bytes, ...], Row] = {}
 
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
-        return {MARK: self._look_up}
+        return {MARK: self._look_up, DIGEST: digest_of}
 
     def _look_up(self, place: int, *key: bytes | None) -> Any:
         row = self.rows.get(cast("tuple[bytes, ...]", key))
@@ -59,7 +52,7 @@ class Marks:
 
 
 class Tables:
-    """Both tables, whichever databases they are in."""
+    """Both tables, in one database or in two."""
 
     def __init__(self, state: Attached, control: Attached | None = None, marks: Marks | None = None) -> None:
         self.state = state
@@ -68,15 +61,16 @@ class Tables:
         self.time: IsoText | Aware = IsoText() if isinstance(state, SqliteDatabase) else Aware()
         self._marks = marks or Marks()
 
-    # -- how it is spelled -----------------------------------------------------------------------
+    # -- statements ------------------------------------------------------------------------------
 
     @staticmethod
-    def spelled(database: Attached, sql: str) -> str:
+    def with_driver_marks(database: Attached, sql: str) -> str:
+        """SQL with the parameter marks of the database's driver."""
         return sql if isinstance(database, SqliteDatabase) else sql.replace("?", "%s")
 
     def fetch(self, sql: str, parameters: Sequence[Any], *, control: bool = False) -> list[Row]:
         database = self.control if control else self.state
-        return database.fetch(self.spelled(database, sql), list(parameters))
+        return database.fetch(self.with_driver_marks(database, sql), list(parameters))
 
     # -- the control table -----------------------------------------------------------------------
 
@@ -84,15 +78,15 @@ class Tables:
         return bool(self.control.columns(CONTROL))
 
     def create_control(self) -> None:
-        """Ours, so that nobody else's schema is touched; of two consoles that both come to it first, one waits."""
+        """Create the console's own table. If two consoles do so at once, one of them waits."""
         sqlite = isinstance(self.control, SqliteDatabase)
         with self.control.writing() as writer:
-            if not sqlite:  # PostgreSQL lets two sessions find out together that there is none, and refuses one of them
+            if not sqlite:  # in PostgreSQL both sessions could find no table, and one of them would fail
                 writer.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (CONTROL,))
             writer.execute(control_ddl(sqlite=sqlite))
 
     def control_row(self, partition: Partition) -> dict[str, Any]:
-        """Everything the control table keeps of one partition."""
+        """The whole row of one partition in the control table."""
         columns = list(self.control.columns(CONTROL))
         if not columns:
             return {}
@@ -104,9 +98,9 @@ class Tables:
 
     def images(
         self, partitions: Sequence[Partition], state: Run | None = None, control: Run | None = None
-    ) -> list[Image]:
-        """Each partition as it is now; nothing but NULLs where there is no row of it."""
-        columns = f"{_STATE}, {_marked_by_text(sqlite=isinstance(self.state, SqliteDatabase))}"
+    ) -> list[PartitionImage]:
+        """Each partition as it is now, without signs; only NULLs for a partition without a row."""
+        columns = f"{', '.join(STATE_COLUMNS)}, {text_digest(_HEAD, sqlite=isinstance(self.state, SqliteDatabase))}"
         states = self._by_key(self.state, columns, TABLE, partitions, state)
         marks = self._by_key(self.control, ", ".join(MARKS), CONTROL, partitions, control) if self.has_control() else {}
         return [_joined(states.get(partition), marks.get(partition)) for partition in partitions]
@@ -130,10 +124,10 @@ class Tables:
                 f"SELECT {', '.join(KEY)}, {columns} FROM {table}"  # noqa: S608  names are ours
                 f" WHERE ({', '.join(KEY)}) IN (VALUES {', '.join([marks] * len(some))}){lock}"
             )
-            yield self.spelled(database, sql), [part for partition in some for part in partition]
+            yield self.with_driver_marks(database, sql), [part for partition in some for part in partition]
 
     def held(self, writer: Writer, partitions: Sequence[Partition]) -> set[Partition]:
-        """The rows of the state table nobody else holds, ours until the end of this transaction."""
+        """Lock rows of the state table until the end of the transaction; the partitions that nobody else has locked."""
         if isinstance(self.state, SqliteDatabase):
             return set(partitions)
         found: set[Partition] = set()
@@ -143,9 +137,9 @@ class Tables:
 
     @contextmanager
     def writing(self) -> Iterator[tuple[Writer, Writer]]:
-        """Transactions on the state and on the control table: the same one, unless the tables live apart.
+        """Transactions on the state and the control table; one and the same if both are in one database.
 
-        Apart, the state is committed first: if the other commit is lost, the state can be taken back exactly.
+        Of two, the state is committed first: if the other commit is lost, the state can be reverted exactly.
         """
         if not self.apart:
             with self.state.writing() as writer:
@@ -156,8 +150,8 @@ class Tables:
 
     # -- reading both together -------------------------------------------------------------------
 
-    def look(self) -> str:
-        """Read the control table that lives apart, for the statement to come; all of it as one JSON value."""
+    def read_control(self) -> str:
+        """Read the control table from its own database for the next statement; all of it as one JSON value."""
         rows: list[Row] = []
         if self.has_control():
             found = self.control.fetch(f"SELECT {', '.join((*KEY, *CONTROLS))} FROM {CONTROL}", ())  # noqa: S608
@@ -175,51 +169,25 @@ def _key(row: Row) -> Partition:
     return Partition(*(text(stored(part)) for part in row[:4]))
 
 
-def _marked_by_text(*, sqlite: bool) -> str:
-    """Told by the database: an error need not be text that a driver can read."""
-    if sqlite:
-        return f"instr(lower({_HEAD}), '{TEXT_MARKER}') > 0"
-    return f"strpos(lower({_HEAD} COLLATE \"C\"), '{TEXT_MARKER}') > 0"
+def _joined(state: Row | None, marks: Row | None) -> PartitionImage:
+    # The digest comes from SQL, because a driver may not be able to read the error.
+    row = dict(zip((*STATE_COLUMNS, "digest"), state or (), strict=False))
+    digest = row.pop("digest", None)
+    values = {name: stored(value) for name, value in {**row, **dict(zip(MARKS, marks or (), strict=False))}.items()}
+    image = PartitionImage(**values)
+    return image._replace(terminal=terminal_mark(image.terminal, whole_number(image.attempt_count), digest))
 
 
-def _joined(state: Row | None, marks: Row | None) -> Image:
-    *row, by_text = state if state is not None else (*NOTHING, None)
-    terminal, paused, next_run, request = marks if marks is not None else (None,) * len(MARKS)
-    return (*map(stored, row), terminal or (BY_TEXT if by_text else None), paused, stored(next_run), request)
-
-
-class Joined:
-    """The state's database, whose statements are given the control rows from the other one as well."""
+class Joined(ParameterizedDatabase):
+    """The state's database; its statements also get the control rows from the other database."""
 
     def __init__(self, tables: Tables) -> None:
+        super().__init__(tables.state, lambda _: {ROWS: tables.read_control()})
         self._tables = tables
-        self._inner = tables.state
-        self.dialect = tables.state.dialect
-        self.place = tables.state.place
-        self.columns = tables.state.columns
-        self.fetch = tables.state.fetch
-        self.writing = tables.state.writing
-        self.now = tables.state.now
-        self.close = tables.close
-
-    def read(self, statement: Prepared, now: datetime, given: Mapping[str, Any] | None = None) -> list[Row]:
-        return self._inner.read(statement, now, {**(given or {}), ROWS: self._tables.look()})
-
-    def stream(self, statement: Prepared, now: datetime, stop: Stop, size: int = 5_000) -> Iterator[list[Row]]:
-        return self._inner.stream(_Given(statement, {ROWS: self._tables.look()}), now, stop, size)
 
     def cancel(self) -> None:
-        self._inner.cancel()
+        super().cancel()
         self._tables.control.cancel()
 
-
-class _Given(Prepared):
-    """A statement some of whose values are known already."""
-
-    def __init__(self, statement: Prepared, given: Mapping[str, Any]) -> None:
-        self.sql = statement.sql
-        self._statement = statement
-        self._given = given
-
-    def parameters(self, now: datetime, given: Mapping[str, Any]) -> Any:
-        return self._statement.parameters(now, {**given, **self._given})
+    def close(self) -> None:
+        self._tables.close()

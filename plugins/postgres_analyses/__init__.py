@@ -1,4 +1,4 @@
-"""Analyses with two pipelines per row that share one retry counter, in PostgreSQL or in an SQLite file."""
+"""Analyses with two pipelines per row that share one retry counter, in PostgreSQL or SQLite."""
 
 from plugins.postgres_analyses.backend import PostgresAnalyses
 

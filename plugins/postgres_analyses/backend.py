@@ -1,4 +1,4 @@
-"""The contract over an attached table of analyses."""
+"""The plugin contract for a table of analyses."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field
 
-from console.core.backend import Authority, Change, Draft, Finding, Image, Order, Outcome
-from console.core.changes import Changes
+from console.core.backend import Authority, Change, Draft, Finding, Image, Operation, Outcome
 from console.core.faults import NoSuchItem
 from console.core.item import Attempt, Detail, ItemKey
 from console.core.policy import FixedDelays, PolicyOverride, RetryPolicy, schedule_ahead
 from console.core.ports import Clock, Stop
 from console.core.query import Filter, Sort, SortField
-from console.core.text import DETAIL_LIMIT
-from console.sql.ahead import ahead
-from console.sql.backend import SqlBackend, require_columns
+from console.sql.backend import SqlBackend
+from console.sql.checks import require_columns
+from console.sql.database import Binds, BoundStatement, ParameterizedDatabase, read_ahead
 from console.sql.guarded import SqliteGuard
 from console.sql.layout import Layout
-from console.sql.opening import open_database
+from console.sql.open_database import open_database
 from console.sql.sqlite import SqliteDatabase
-from console.sql.statement import Binds, Prepared
 from console.sql.times import IsoText, Naive, zone_named
-from console.sql.values import text
+from console.sql.values import native_columns, native_values, text
+from console.sql.where import Where
 from plugins.postgres_analyses import schema
-from plugins.postgres_analyses.requeue import Requeue, abilities
+from plugins.postgres_analyses.loop_order import PIPELINES, AnalysisTable, LoopOrder, Thresholds, columns
+from plugins.postgres_analyses.requeue import AnalysisPlanner, abilities
 from plugins.postgres_analyses.rows import AnalysisRows
 
 if TYPE_CHECKING:
@@ -48,51 +48,56 @@ POLICY = RetryPolicy(
     ),
     retries_failed=True,
 )
-"""The loop's own numbers: a first execution and three retries, so that the fourth delay is out of reach."""
+"""The loop's own numbers. It makes one first attempt and three retries, so it never uses the fourth delay."""
 
 _NAME = r"^[A-Za-z_][A-Za-z0-9_$]*$"
 _TABLE = r"^([A-Za-z_][A-Za-z0-9_$]*\.)?[A-Za-z_][A-Za-z0-9_$]*$"
 
 
 class Options(BaseModel):
-    """The config keys of this plugin, beside `plugin` and `policy`."""
+    """The config keys of this plugin, in addition to `plugin` and `policy`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     url: str
     table: str = Field("selfology.answer_analysis", pattern=_TABLE)
-    """`schema.table`; in an SQLite file the schema is left out."""
-    pipelines: tuple[str, ...] = Field(schema.PIPELINES, min_length=1)
-    """`<pipeline>_status`, `<pipeline>_error` and `<pipeline>_completed_at` are its columns."""
+    """`schema.table`. An SQLite file has no schema."""
+    pipelines: tuple[str, ...] = Field(PIPELINES, min_length=1)
+    """The names of the pipelines. Each has the columns `<name>_status`, `<name>_error` and `<name>_completed_at`."""
+    answers: str = Field("user_answers_new", pattern=_NAME)
+    """The table of answers in the same schema. Where it exists, the loop does not see analyses without an answer."""
     time_zone: str | None = None
-    """What TIMESTAMP columns are written in; the server's own zone when it is not said, UTC in SQLite."""
+    """The time zone of TIMESTAMP columns; by default the server's, in SQLite UTC."""
     handler: str | None = None
-    """`package.module:function`, called with the pipeline and the analysis by `retriage run`."""
+    """`package.module:function`. `retriage run` calls it with the pipeline and the analysis."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What only the attached table can tell, and what follows from it."""
+class AttachedTable:
+    """Everything that depends on the attached table."""
 
     time: Naive | IsoText
     rows: AnalysisRows
-    requeue: Requeue
+    planner: AnalysisPlanner
     guard: SqliteGuard | PostgresGuard
+    thresholds: Thresholds
 
 
 class PostgresAnalyses(SqlBackend):
-    """Analyses that belong to someone else."""
+    """Analyses, one item for each pipeline of a row."""
 
     options = Options
     sorts = frozenset(SortField) - {SortField.ID}
-    """Its own order is by id; as a number, which no other backend's ids could be merged with."""
+    """Not by id: ids are numbers here and cannot be merged with the ids of other backends."""
 
     @classmethod
     def open(
         cls, name: str, options: Options, policy: PolicyOverride, *, read_only: bool, deadline: timedelta
     ) -> PostgresAnalyses:
         text_time = IsoText(zone_named(options.time_zone)) if options.time_zone else IsoText()
-        functions: dict[str, Callable[..., Any]] = {**text_time.functions, schema.LATER: schema.later_of(text_time)}
+        functions: dict[str, Callable[..., Any]] = {
+            **text_time.functions, schema.ADD_SECONDS: schema.add_seconds_function(text_time)
+        }
         database = open_database(options.url, read_only=read_only, deadline=deadline, functions=functions)
         return cls(name, options, policy.over(POLICY), database, text_time)
 
@@ -103,7 +108,8 @@ class PostgresAnalyses(SqlBackend):
         self.is_sqlite = isinstance(database, SqliteDatabase)
         self.table = options.table.rpartition(".")[2] if self.is_sqlite else options.table
         place = f"{database.place} ({self.table})"
-        super().__init__(name, "postgres_analyses", place, database, replace(policy, max_age=None))
+        given = ParameterizedDatabase(database, lambda now: self.attached.thresholds.values(now))
+        super().__init__(name, "postgres_analyses", place, given, replace(policy, max_age=None))
         self.has_max_age = policy.max_age is not None
         self.database = database
         self.handler = options.handler
@@ -111,80 +117,76 @@ class PostgresAnalyses(SqlBackend):
         self.abilities = abilities(options.pipelines)
         self._options = options
         self._text_time = text_time
-        self._known: Known | None = None
+        self._table: AttachedTable | None = None
 
     # -- attaching -------------------------------------------------------------------------------
 
     def _layout(self) -> Layout:
-        layout, self._known = self._look()
+        layout, self._table = self._attach()
         return layout
 
-    def _look(self) -> tuple[Layout, Known]:
-        """Columns, zone and indexes are the server's to tell, so they are asked for at the first read."""
-        require_columns(self.database, self.table, schema.columns(self.pipelines))
+    def _attach(self) -> tuple[Layout, AttachedTable]:
+        """Read columns, time zone and indexes from the server."""
+        require_columns(self.database, self.table, columns(self.pipelines))
         time = self._time()
         rows = AnalysisRows(self.name, self.policy, time, self.pipelines)
-        requeue = Requeue(self.name, self.table, self.pipelines, self.policy, time, rows, sqlite=self.is_sqlite)
-        layout = schema.layout(self.name, self.database.dialect, self.layout_place(), self.policy, time, rows)
-        return layout, Known(time, rows, requeue, self._guarded(requeue))
+        planner = AnalysisPlanner(self.name, self.table, self.pipelines, self.policy, rows, sqlite=self.is_sqlite)
+        table, where = self.analysis_table(), Where(self.name, self.database.dialect, time, self.policy)
+        layout = schema.layout(table, self.policy, time, rows, where)
+        thresholds = Thresholds(self.database, LoopOrder(table, self.policy, time, where))
+        return layout, AttachedTable(time, rows, planner, self.database.guard(planner.target), thresholds)
 
     @property
-    def known(self) -> Known:
-        """What is known of the table, which is looked at first if it was not yet."""
-        if self._known is None:
+    def attached(self) -> AttachedTable:
+        """The attached table; attaches first if necessary."""
+        if self._table is None:
             self._reader  # noqa: B018  attaches
-        assert self._known is not None
-        return self._known
+        assert self._table is not None
+        return self._table
 
-    def layout_place(self) -> schema.Place:
+    def analysis_table(self) -> AnalysisTable:
         indexed = all(self.database.has_index(self.table, (f"{p}_status", "id")) for p in self.pipelines)
-        return schema.Place(self.table, self.is_sqlite, self.pipelines, indexed)
+        joined = self.table.removesuffix(self.table.rpartition(".")[2]) + self._options.answers
+        return AnalysisTable(
+            self.table, self.is_sqlite, self.pipelines, indexed, bool(self.database.columns(joined))
+        )
 
     def _time(self) -> Naive | IsoText:
         if isinstance(self.database, SqliteDatabase):
             return self._text_time
         return Naive(zone_named(self._options.time_zone) if self._options.time_zone else self.database.zone())
 
-    def _guarded(self, requeue: Requeue) -> SqliteGuard | PostgresGuard:
-        if isinstance(self.database, SqliteDatabase):
-            return SqliteGuard(self.database, requeue.target)
-        from console.sql.guarded_postgres import PostgresGuard
-
-        return PostgresGuard(self.database, requeue.target)
-
     # -- check -----------------------------------------------------------------------------------
 
     def check(self, clock: Clock) -> Sequence[Finding]:
         from plugins.postgres_analyses.checks import findings
 
-        self._look()
+        self._attach()
         return findings(self, clock)
 
     # -- requeue ---------------------------------------------------------------------------------
 
     def drafts(
-        self, wanted: Sequence[ItemKey] | Filter, sort: Sort, order: Order, now: datetime, stop: Stop
+        self, wanted: Sequence[ItemKey] | Filter, sort: Sort, operation: Operation, now: datetime, stop: Stop
     ) -> Iterator[Sequence[Draft]]:
-        reader = self._reader
-        if isinstance(wanted, Filter):
-            batches: Any = reader.walk(wanted, sort, None, now, stop)
-            batches = batches if self.is_sqlite else ahead(batches)
-        else:
-            batches = [list(reader.rows(wanted, now))]
+        self.attached.thresholds.forget()
+        batches = self._batches(wanted, sort, None, now, stop)
+        if isinstance(wanted, Filter) and not self.is_sqlite:
+            batches = read_ahead(batches)
         neighbours = isinstance(wanted, Filter) and sort.field is None
-        return self.known.requeue.drafts(batches, order, now, neighbours=neighbours)
+        return self.attached.planner.drafts(batches, operation, now, neighbours=neighbours)
 
-    def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:  # noqa: ARG002  the loop decides when
-        return self.known.requeue.after(change, order)
+    def after(self, change: Change, operation: Operation, at: datetime, due: datetime) -> Image:  # noqa: ARG002  its loop decides when it runs
+        return self.attached.planner.after(change, operation)
 
-    def afters(self, changes: Changes, order: Order, at: datetime, dues: Sequence[datetime]) -> Sequence[Image]:  # noqa: ARG002
-        return self.known.requeue.afters(changes, order)
-
-    def swap(self, changes: Sequence[Change], order: Order, authority: Authority) -> Sequence[Outcome]:  # noqa: ARG002
-        return self.known.guard.swap(changes)
+    def compare_and_set(
+        self, changes: Sequence[Change], operation: Operation, authority: Authority  # noqa: ARG002
+    ) -> Sequence[Outcome]:
+        self.attached.thresholds.forget()
+        return self.attached.guard.compare_and_set(changes)
 
     def images(self, changes: Sequence[Change]) -> Sequence[Image | None]:
-        found = self.known.guard.images([change.keys[0] for change in changes])
+        found = self.attached.guard.images([change.keys[0] for change in changes])
         return [
             None if (image := found.get(change.keys[0])) is None else (*image, change.before[-1]) for change in changes
         ]
@@ -195,36 +197,30 @@ class PostgresAnalyses(SqlBackend):
         rows = list(self._reader.rows([key], now))
         if not rows:
             raise NoSuchItem(str(key))
-        item, seen = self.known.rows.read(rows[0], now), self.known.rows.native(rows[0])
+        item, row = self.attached.rows.read(rows[0], now), self.attached.rows.pipeline_row(rows[0])
         stored = self._native(key, now)
-        error = dict(stored).get(f"{seen.pipeline}_error")
+        error = dict(stored).get(f"{row.pipeline}_error")
         history: tuple[Attempt, ...] = ()
         if item.attempts and item.executed_at is not None:
             history = (Attempt(item.attempts, item.executed_at, item.native_status, error),)
         others = [
             (pipeline, text(status))
-            for pipeline, status in zip(self.pipelines, seen.statuses, strict=True)
-            if pipeline != seen.pipeline
+            for pipeline, status in zip(self.pipelines, row.statuses, strict=True)
+            if pipeline != row.pipeline
         ]
-        schedule = tuple(schedule_ahead(self.known.rows.facts(seen), self.policy, item.verdict, now))
+        schedule = tuple(schedule_ahead(self.attached.rows.facts(row), self.policy, item.verdict, now))
         return Detail(item, error or item.error, history, schedule, stored, tuple(others))
 
     def _native(self, key: ItemKey, now: datetime) -> tuple[tuple[str, str | None], ...]:
-        """Every column as text, each cut to what a detail view shows."""
+        """Every column as text, cut to the length that the detail view shows."""
         binds, names = Binds(), list(self.database.columns(self.table))
         schema_name, _, table = self.table.rpartition(".")
         source = sa.table(table, *map(sa.column, names), schema=schema_name or None)
-        limit: Any = sa.literal_column(str(DETAIL_LIMIT))
-        cut = [
-            sa.func.substr(sa.cast(source.c[name], sa.Text), sa.literal_column("1"), limit).label(f"n{n}")
-            for n, name in enumerate(names)
-        ]
-        select = sa.select(*cut).where(source.c.id == binds.value(int(key.parts[0])))
-        rows = self.database.read(Prepared(select, binds, self.database.dialect), now)
-        values = rows[0] if rows else (None,) * len(names)
-        return tuple((name, None if v is None else text(v)) for name, v in zip(names, values, strict=True))
+        select = sa.select(*native_columns(source.c)).where(source.c.id == binds.value(int(key.parts[0])))
+        rows = self.database.read(BoundStatement(select, binds), now)
+        return native_values(names, rows[0] if rows else (None,) * len(names))
 
-    # -- the system's own loop -------------------------------------------------------------------
+    # -- the retry loop --------------------------------------------------------------------------
 
     def run(
         self, handler: Callable[..., object], clock: Clock, stop: Stop, log: Callable[[str], None]
@@ -232,5 +228,5 @@ class PostgresAnalyses(SqlBackend):
         from plugins.postgres_analyses.engine import RetryLoop
 
         handlers = dict.fromkeys(self.pipelines, handler)
-        loop = RetryLoop(self.database, self.layout_place(), self.policy, self.known.time, clock, handlers, log)
+        loop = RetryLoop(self.database, self.analysis_table(), self.policy, self.attached.time, clock, handlers, log)
         return loop.run(stop)

@@ -1,4 +1,4 @@
-"""What `retriage check` looks at in a table of analyses."""
+"""The findings of `retriage check` for a table of analyses."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import sqlalchemy as sa
 from console.core.backend import Finding, Severity
 from console.core.faults import DeadlineExceeded
 from console.core.ports import Clock
-from console.sql.backend import clock_finding
-from console.sql.checks import privilege_findings
-from console.sql.statement import Binds, Prepared
+from console.sql.checks import clock_finding, index_finding, privilege_findings
+from console.sql.database import Binds, BoundStatement
+from console.sql.row_security import row_security_findings
+from console.sql.where import Where
+from plugins.postgres_analyses.loop_order import LoopOrder
+from plugins.postgres_analyses.prediction import PER_CYCLE
 
 if TYPE_CHECKING:
     from plugins.postgres_analyses.backend import PostgresAnalyses
@@ -23,27 +26,16 @@ _SOON = timedelta(seconds=60)
 
 def findings(backend: PostgresAnalyses, clock: Clock) -> Sequence[Finding]:
     return [
-        Finding(Severity.OK, "schema", f"table {backend.table} is as expected"),
-        *_index(backend),
+        Finding(Severity.OK, "schema", f"table {backend.table} has the expected columns"),
+        *(index_finding(backend.database, backend.table, (f"{name}_status", "id")) for name in backend.pipelines),
         *privilege_findings(backend.database, [backend.table]),
+        *row_security_findings(backend),
         Finding(Severity.OK, "guard", "strong: retry_count or a status changes on every transition"),
         clock_finding(backend.database, clock),
         _future(backend),
+        *_starving(backend),
         *_unknown_rules(backend),
     ]
-
-
-def _index(backend: PostgresAnalyses) -> Iterator[Finding]:
-    for pipeline in backend.pipelines:
-        if backend.database.has_index(backend.table, (f"{pipeline}_status", "id")):
-            yield Finding(Severity.OK, "index", f"({pipeline}_status, id) serves the list")
-            continue
-        yield Finding(
-            Severity.WARNING,
-            "index",
-            f"no index on {pipeline}_status: lists and counts of a large table read all of it",
-            f"If it is yours to change: CREATE INDEX ON {backend.table} ({pipeline}_status, id);",
-        )
 
 
 def _unknown_rules(backend: PostgresAnalyses) -> Iterator[Finding]:
@@ -51,29 +43,47 @@ def _unknown_rules(backend: PostgresAnalyses) -> Iterator[Finding]:
         yield Finding(
             Severity.WARNING,
             "policy",
-            "max_age is set, but this loop retries however old an analysis is: it is not applied",
+            "max_age has no effect: the loop retries analyses of any age",
             "Remove max_age from this backend's policy.",
         )
 
 
+def _starving(backend: PostgresAnalyses) -> Iterator[Finding]:
+    """Pipelines in which rows that the loop always skips take all its places."""
+    table, time = backend.analysis_table(), backend.attached.time
+    order = LoopOrder(table, backend.policy, time, Where("", backend.database.dialect, time, backend.policy))
+    source = table.alias("t")
+    for pipeline in backend.pipelines:
+        select = sa.select(sa.func.count()).select_from(source).where(order.blocks(source.c, pipeline))
+        ((count,),) = backend.database.read(BoundStatement(select, Binds()), backend.now())
+        if count >= PER_CYCLE:
+            yield Finding(
+                Severity.WARNING,
+                "starvation",
+                f"{count} failed rows of {pipeline} are always skipped by the loop and fill all {PER_CYCLE} places that"
+                " it looks at; rows behind them never run",
+                'Requeue them with "include unrecoverable", or set their status to skipped.',
+            )
+
+
 def _future(backend: PostgresAnalyses) -> Finding:
-    """Times ahead of the clock mean that the columns are written in another zone than we read them in."""
-    binds, table, time = Binds(), backend.layout_place().alias("t"), backend.known.time
+    """Times in the future mean that the columns have another time zone than configured."""
+    binds, table, time = Binds(), backend.analysis_table().alias("t"), backend.attached.time
     soon = binds.from_now(time.bound, _SOON)
     ahead = [time.compared(table.c[name]) > soon for name in ("last_retry_at", "processed_at")]
     one: Any = sa.literal_column("1")
     select = sa.select(one).select_from(table).where(sa.or_(*ahead)).limit(one)
     try:
-        found = backend.database.read(Prepared(select, binds, backend.database.dialect), backend.now())
+        found = backend.database.read(BoundStatement(select, binds), backend.now())
     except DeadlineExceeded:
-        return Finding(Severity.WARNING, "time zone", "the table is too large to look for times in the future",
-                       "Set time_zone if ages look wrong by whole hours.")
+        return Finding(Severity.WARNING, "time zone", "not checked: the table is too large",
+                       "Set time_zone if ages are wrong by whole hours.")
     zone = getattr(time, "zone", "UTC")
     if not found:
-        return Finding(Severity.OK, "time zone", f"no attempt lies in the future, read in {zone}")
+        return Finding(Severity.OK, "time zone", f"no attempt is in the future (read as {zone})")
     return Finding(
         Severity.WARNING,
         "time zone",
-        f"some last attempts lie in the future, read in {zone}",
-        "Set time_zone to the zone of the application's sessions.",
+        f"some last attempts are in the future (read as {zone})",
+        "Set time_zone to the time zone of the application's database sessions.",
     )

@@ -1,8 +1,9 @@
-"""The system's own retry loop: every minute, a few failed analyses of each pipeline are tried again.
+"""The retry loop of this system: every minute it retries a few failed analyses of each pipeline.
 
-A row is taken by one guarded UPDATE (`FOR UPDATE SKIP LOCKED`, so two loops never take the same one), which
-counts the retry and sets it pending; what the handler makes of it is written only while the row is still as
-it was taken. One row or one cycle that fails is logged, and the loop goes on.
+It decides in the order that `prediction` describes: first the ten oldest rows, then which of them it skips. One guarded
+UPDATE claims a row, so that two loops never claim the same one, counts the retry and sets the status to pending. The
+handler's result is written only if the row is unchanged since the claim. An error in one row or one cycle is logged,
+and the loop continues.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -18,29 +20,22 @@ from console.core.faults import Fault
 from console.core.handlers import message_of
 from console.core.policy import RetryPolicy, later
 from console.core.ports import Clock, Stop
-from console.core.text import ascii_lower
-from console.sql.database import Database, Row, RowRefused
+from console.sql.database import Binds, BoundStatement, Database, Row, RowRefused
 from console.sql.layout import Expression, Predicate
-from console.sql.statement import Binds, Prepared
 from console.sql.times import IsoText, Naive
 from console.sql.values import text
-from console.sql.where import Where
-from plugins.postgres_analyses.requeue import CYCLE, PER_CYCLE
-from plugins.postgres_analyses.schema import Place, delays
+from plugins.postgres_analyses.loop_order import AnalysisTable
+from plugins.postgres_analyses.prediction import CYCLE, PER_CYCLE, Schedule
 
 ERROR_LENGTH = 500
-_NAP = 1.0
+_POLL_INTERVAL = 1.0
 
 Handler = Callable[[str, Mapping[str, Any]], object]
-"""Called with the pipeline and the analysis; what it raises is the failure."""
+"""Called with the pipeline and the analysis. An exception is a failure."""
 
 
-Due = Callable[[Any, str, Binds], Predicate]
-"""What is to be taken: the predicate of a pipeline over the table."""
-
-
-class Taken(NamedTuple):
-    """An analysis this loop holds, as its claim left it."""
+class ClaimedAnalysis(NamedTuple):
+    """An analysis that this loop has claimed, as it was right after the claim."""
 
     id: int
     user_answer_id: int | None
@@ -49,9 +44,20 @@ class Taken(NamedTuple):
     last_retry_at: Any
 
 
+class SeenAnalysis(NamedTuple):
+    """A row as the loop has read it."""
+
+    id: int
+    retry_count: Any
+    last_retry_at: Any
+    processed_at: Any
+    statuses: Mapping[str, Any]
+    errors: Mapping[str, Any]
+
+
 @dataclass(slots=True)
 class Statistics:
-    """What the loop has done since it began."""
+    """What the loop has done since it started."""
 
     total_retries: int = 0
     successes: int = 0
@@ -73,7 +79,7 @@ class RetryLoop:
     """The loop over one table, with a handler for each pipeline."""
 
     database: Database
-    place: Place
+    table: AnalysisTable
     policy: RetryPolicy
     time: Naive | IsoText
     clock: Clock
@@ -88,76 +94,91 @@ class RetryLoop:
                 self.cycle(stop)
             except Fault as fault:
                 self.log(f"Error in retry cycle: {fault}")
-            self._rest(stop)
+            self._wait(stop)
         self.log(f"Automatic retry system stopped; {self.statistics}")
         return self.statistics.total_retries
 
-    def _rest(self, stop: Stop) -> None:
+    def _wait(self, stop: Stop) -> None:
         until = self.clock.now() + CYCLE
         while not stop.requested and (left := (until - self.clock.now()).total_seconds()) > 0:
-            self.clock.sleep(min(left, _NAP))
+            self.clock.sleep(min(left, _POLL_INTERVAL))
 
     def cycle(self, stop: Stop) -> dict[str, int]:
-        """Everything that is due now, within the limits: retries per pipeline, and stuck ones."""
-        done = dict.fromkeys(self.place.pipelines, 0)
-        for pipeline in self.place.pipelines:
-            done[pipeline] = self._attempted(pipeline, self._failed, stop)
-            self._tell_skipped(pipeline)
-        done["stuck"] = sum(self._attempted(p, self._stuck, stop) for p in self.place.pipelines)
-        told = ", ".join(f"{name.removesuffix('_update')}={count}" for name, count in done.items())
-        self.log(f"Retry cycle completed: {told}")
+        """Retry what is due, up to the limit; returns the number per pipeline and of stuck rows."""
+        done = {p: self._guarded(p, partial(self._retry_failed, p, stop)) for p in self.table.pipelines}
+        done["stuck"] = self._guarded("stuck analyses", partial(self._retry_stuck, stop))
+        counts = ", ".join(f"{name.removesuffix('_update')}={count}" for name, count in done.items())
+        self.log(f"Retry cycle completed: {counts}")
         return done
 
-    def _attempted(self, pipeline: str, due: Due, stop: Stop) -> int:
-        count = 0
+    def _guarded(self, what: str, retry: Callable[[], int]) -> int:
         try:
-            while count < PER_CYCLE and not stop.requested:
-                taken = self._take(pipeline, due)
-                if taken is None:
-                    break
-                count += 1
-                self._retry(pipeline, taken)
+            return retry()
         except Fault as fault:
-            self.log(f"Error retrying {pipeline}: {fault}")
+            self.log(f"Error retrying {what}: {fault}")
+            return 0
+
+    def _retry_failed(self, pipeline: str, stop: Stop) -> int:
+        """Retry the failed rows among the ten oldest, except those that it skips."""
+        count, now = 0, self.clock.now()
+        for row in self._oldest(partial(self._failed, pipeline)):
+            if stop.requested:
+                break
+            if line := self._skipped(pipeline, row, now):
+                self.log(line)
+            elif claimed := self._claim(pipeline, row, "failed"):
+                count += 1
+                self._retry(pipeline, claimed)
+        return count
+
+    def _retry_stuck(self, stop: Stop) -> int:
+        """Retry every pending pipeline of the ten oldest rows that have been pending for too long."""
+        count = 0
+        for row in self._oldest(self._stuck):
+            current: SeenAnalysis = row
+            for pipeline in self.table.pipelines:
+                if stop.requested or row.statuses[pipeline] != "pending":
+                    continue
+                if claimed := self._claim(pipeline, current, "pending"):
+                    count += 1
+                    self._retry(pipeline, claimed)
+                    current = row._replace(retry_count=claimed.retry_count, last_retry_at=claimed.last_retry_at)
         return count
 
     # -- one analysis ----------------------------------------------------------------------------
 
-    def _retry(self, pipeline: str, taken: Taken) -> None:
-        self.log(f"Retrying {pipeline} for analysis {taken.id}")
+    def _retry(self, pipeline: str, claimed: ClaimedAnalysis) -> None:
+        self.log(f"Retrying {pipeline} for analysis {claimed.id}")
         self.statistics.total_retries += 1
         analysis = {
-            "id": taken.id, "user_answer_id": taken.user_answer_id, "retry_count": taken.retry_count,
-            "error": taken.error,
+            "id": claimed.id, "user_answer_id": claimed.user_answer_id, "retry_count": claimed.retry_count,
+            "error": claimed.error,
         }
         try:
             self.handlers[pipeline](pipeline, analysis)
-        except Exception as error:  # noqa: BLE001  whatever a handler raises is this analysis's failure
+        except Exception as error:  # noqa: BLE001  any exception of the handler is a failure of this analysis
             self.statistics.failures += 1
             message = message_of(error)
-            self._finish(pipeline, taken, "failed", message[:ERROR_LENGTH])
-            self.log(f"Retry of {pipeline} failed for analysis {taken.id}: {message}")
+            self._finish(pipeline, claimed, "failed", message[:ERROR_LENGTH])
+            self.log(f"Retry of {pipeline} failed for analysis {claimed.id}: {message}")
         else:
             self.statistics.successes += 1
-            self._finish(pipeline, taken, "success", None)
-            self.log(f"Successfully retried {pipeline} for analysis {taken.id}")
+            self._finish(pipeline, claimed, "success", None)
+            self.log(f"Successfully retried {pipeline} for analysis {claimed.id}")
 
-    def _take(self, pipeline: str, due: Due) -> Taken | None:
-        """The oldest that is due, counted and set pending in one UPDATE guarded by the status seen."""
-        binds, table = Binds(), self.place.alias("due")
-        base = sa.func.coalesce(table.c.last_retry_at, table.c.processed_at)
-        oldest = (
-            sa.select(table.c.id)
-            .where(due(table, pipeline, binds))
-            .order_by(self.time.compared(base), table.c.id)
-            .limit(sa.literal_column("1"))
-            .with_for_update(skip_locked=True)
-        )
-        target = self.place.alias("due").element
-        seen = sa.select(oldest.subquery().c.id).scalar_subquery()
+    def _claim(self, pipeline: str, seen: SeenAnalysis, status: str) -> ClaimedAnalysis | None:
+        """Claim a row that is still as it was read: one UPDATE counts the retry and sets it pending."""
+        binds, target = Binds(), self.table.alias("due").element
+        last: Expression = target.c.last_retry_at
+        unchanged = last.is_(None) if seen.last_retry_at is None else last == binds.value(seen.last_retry_at)
         update = (
             sa.update(target)
-            .where(target.c.id == seen)
+            .where(
+                target.c.id == binds.value(seen.id),
+                target.c[f"{pipeline}_status"] == binds.value(status),
+                target.c.retry_count == binds.value(seen.retry_count),
+                unchanged,
+            )
             .values({
                 target.c.retry_count: target.c.retry_count + sa.literal_column("1"),
                 target.c.last_retry_at: binds.from_now(self.time.encode),
@@ -169,10 +190,10 @@ class RetryLoop:
             )
         )
         rows = self._write(update, binds)
-        return Taken(*rows[0]) if rows else None
+        return ClaimedAnalysis(*rows[0]) if rows else None
 
-    def _finish(self, pipeline: str, taken: Taken, status: str, error: str | None) -> None:
-        binds, target = Binds(), self.place.alias("due").element
+    def _finish(self, pipeline: str, claimed: ClaimedAnalysis, status: str, error: str | None) -> None:
+        binds, target = Binds(), self.table.alias("due").element
         values: dict[Any, Any] = {
             target.c[f"{pipeline}_status"]: binds.value(status),
             target.c[f"{pipeline}_error"]: binds.value(error),
@@ -182,88 +203,79 @@ class RetryLoop:
         update = (
             sa.update(target)
             .where(
-                target.c.id == binds.value(taken.id),
+                target.c.id == binds.value(claimed.id),
                 target.c[f"{pipeline}_status"] == sa.literal_column("'pending'"),
-                target.c.retry_count == binds.value(taken.retry_count),
-                target.c.last_retry_at == binds.value(taken.last_retry_at),
+                target.c.retry_count == binds.value(claimed.retry_count),
+                target.c.last_retry_at == binds.value(claimed.last_retry_at),
             )
             .values(values)
             .returning(target.c.id)
         )
         if not self._write(update, binds):
-            self.log(f"Analysis {taken.id} changed while {pipeline} was being retried; its outcome is not written")
+            self.log(f"Analysis {claimed.id} changed while {pipeline} was being retried; its result is not written")
 
     def _write(self, update: Any, binds: Binds) -> list[Row]:
-        statement = Prepared(update, binds, self.database.dialect)
         with self.database.writing() as writer:
             try:
-                return list(writer.execute(statement.sql, statement.parameters(self.clock.now(), {})))
+                return list(writer.run(BoundStatement(update, binds), self.clock.now()))
             except RowRefused as refused:
                 raise Fault(str(refused)) from None
 
-    # -- what is due -----------------------------------------------------------------------------
+    # -- what it looks at ------------------------------------------------------------------------
 
-    def _room(self, table: Any) -> Predicate:
-        number: Expression = table.c.retry_count
-        return number < sa.literal_column(str((self.policy.max_attempts or 1) - 1))
-
-    def _failed(self, table: Any, pipeline: str, binds: Binds) -> Predicate:
-        error = table.c[f"{pipeline}_error"]
-        hopeless = Where("", self.database.dialect, self.time, self.policy).hopeless(error, binds)
-        return sa.and_(
-            table.c[f"{pipeline}_status"] == sa.literal_column("'failed'"),
-            self._room(table),
-            self._waited(table, binds),
-            sa.not_(sa.func.coalesce(hopeless, sa.false())),
-        )
-
-    def _waited(self, table: Any, binds: Binds) -> Predicate:
-        base = self.time.compared(sa.func.coalesce(table.c.last_retry_at, table.c.processed_at))
-        waits = delays(self.policy)
-
-        def over(wait: timedelta) -> Predicate:
-            return base <= binds.from_now(self.time.bound, -wait)
-
-        number: Expression = table.c.retry_count
-        each = [sa.and_(number == sa.literal_column(str(n)), over(wait)) for n, wait in enumerate(waits[:-1])]
-        return sa.or_(*each, sa.and_(number >= sa.literal_column(str(len(waits) - 1)), over(waits[-1])))
-
-    def _stuck(self, table: Any, pipeline: str, binds: Binds) -> Predicate:
-        """Pending for too long; one that a loop took a moment ago is being worked on, however old it is."""
-        limit = self.policy.stuck_after or timedelta(0)
-        old = binds.from_now(self.time.bound, -limit)
-        return sa.and_(
-            table.c[f"{pipeline}_status"] == sa.literal_column("'pending'"),
-            self._room(table),
-            self.time.compared(table.c.processed_at) < old,
-            sa.func.coalesce(self.time.compared(table.c.last_retry_at) < old, sa.true()),
-        )
-
-    # -- what is not -----------------------------------------------------------------------------
-
-    def _tell_skipped(self, pipeline: str) -> None:
-        """The oldest few that were passed over, and why."""
-        binds, table = Binds(), self.place.alias("due")
-        base = sa.func.coalesce(table.c.last_retry_at, table.c.processed_at)
+    def _oldest(self, which: Callable[[Any, Binds], Predicate]) -> list[SeenAnalysis]:
+        """The ten rows with the oldest `processed_at`."""
+        binds, table = Binds(), self.table.alias("due")
+        c, names = table.c, self.table.pipelines
+        room: Predicate = c.retry_count < sa.literal_column(str(Schedule.of(self.policy).retries))
+        answered = c.user_answer_id.is_not(None) if self.table.needs_answer else sa.true()
         select = (
-            sa.select(table.c.id, table.c[f"{pipeline}_error"], table.c.retry_count, base)
-            .where(table.c[f"{pipeline}_status"] == sa.literal_column("'failed'"), self._room(table))
-            .order_by(base, table.c.id)
+            sa.select(
+                c.id, c.retry_count, c.last_retry_at, c.processed_at,
+                *(c[f"{name}_status"] for name in names), *(c[f"{name}_error"] for name in names),
+            )
+            .where(which(c, binds), room, answered)
+            .order_by(self.time.compared(c.processed_at).asc().nulls_last(), c.id)
             .limit(sa.literal_column(str(PER_CYCLE)))
         )
-        now = self.clock.now()
-        for row in self.database.read(Prepared(select, binds, self.database.dialect), now):
-            if line := self._skipped(row, now):
-                self.log(line)
+        rows = self.database.read(BoundStatement(select, binds), self.clock.now())
+        return [
+            SeenAnalysis(
+                id, retry_count, last_retry_at, processed_at,
+                dict(zip(names, rest[: len(names)], strict=True)), dict(zip(names, rest[len(names) :], strict=True)),
+            )
+            for id, retry_count, last_retry_at, processed_at, *rest in rows
+        ]
 
-    def _skipped(self, row: Row, now: datetime) -> str | None:
-        id, error, retries, base = row
-        if self.policy.hopeless(ascii_lower(text(error))):
-            return f"Skipping non-recoverable error of analysis {id}"
-        at, waits = self.time.decode(base), delays(self.policy)
-        if at is None or not isinstance(retries, int):
-            return f"Skipping analysis {id}: when it was last tried is not known"
-        left = later(at, waits[min(max(retries, 0), len(waits) - 1)]) - now
-        if left <= timedelta(0):
-            return None
-        return f"Skipping analysis {id}: need to wait {left.total_seconds() / 60:.1f} more minutes"
+    def _failed(self, pipeline: str, c: Any, binds: Binds) -> Predicate:
+        """Failed, and not retried in the last minute."""
+        recent = self.time.compared(c.last_retry_at) >= binds.from_now(self.time.bound, -self._rest)
+        failed = c[f"{pipeline}_status"] == sa.literal_column("'failed'")
+        return sa.and_(failed, sa.not_(sa.func.coalesce(recent, sa.false())))
+
+    @property
+    def _rest(self) -> timedelta:
+        return min(CYCLE, *Schedule.of(self.policy).delays)
+
+    def _stuck(self, c: Any, binds: Binds) -> Predicate:
+        """Pending for too long. Not those that this or another loop has claimed recently: they may still run."""
+        old = binds.from_now(self.time.bound, -(self.policy.stuck_after or timedelta(0)))
+        pending = [c[f"{name}_status"] == sa.literal_column("'pending'") for name in self.table.pipelines]
+        return sa.and_(
+            sa.or_(*pending),
+            self.time.compared(c.processed_at) < old,
+            sa.func.coalesce(self.time.compared(c.last_retry_at) < old, sa.true()),
+        )
+
+    def _skipped(self, pipeline: str, row: SeenAnalysis, now: datetime) -> str | None:
+        """Why a failed row is not retried now; None if it is."""
+        base = row.processed_at if row.last_retry_at is None else row.last_retry_at
+        at = self.time.decode(base)
+        if base is not None and at is None:
+            return f"Skipping analysis {row.id}: the time of its last try is unknown"
+        left = timedelta(0) if at is None else later(at, Schedule.of(self.policy).delay(row.retry_count)) - now
+        if left > timedelta(0):
+            return f"Skipping analysis {row.id}: need to wait {left.total_seconds() / 60:.1f} more minutes"
+        if self.policy.hopeless(text(row.errors[pipeline])):
+            return f"Skipping non-recoverable error of analysis {row.id}"
+        return None

@@ -1,10 +1,9 @@
-"""The table as its system creates it, and how the console reads it, in PostgreSQL and in SQLite."""
+"""The table, and how Retriage reads it in PostgreSQL and in SQLite."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import date, timedelta
 from typing import Any, cast
 
@@ -12,25 +11,32 @@ import sqlalchemy as sa
 
 from console.core.item import Condition
 from console.core.policy import RetryPolicy, later
+from console.sql.conditions import ConditionPredicates, FactColumns, whole_number
 from console.sql.layout import Expression, Layout, Predicate, Residual, Roles, Segment, everything, outside
-from console.sql.statement import Binds
 from console.sql.times import IsoText, Naive
 from console.sql.where import Where, head_of
+from plugins.postgres_analyses.loop_order import (
+    PIPELINES,
+    AnalysisTable,
+    Literals,
+    LoopOrder,
+    literal_text,
+    number,
+    texts,
+)
+from plugins.postgres_analyses.prediction import Place, Schedule
 from plugins.postgres_analyses.rows import AnalysisRows
 
-PIPELINES = ("vectorization", "dp_update")
-SHARED = ("id", "user_answer_id", "retry_count", "last_retry_at", "processed_at")
-LATER = "retriage_later"
-"""An SQL function of our own for SQLite: a stored time plus seconds."""
+ADD_SECONDS = "retriage_later"
+"""The name of an SQL function that Retriage adds to SQLite: a stored time plus seconds."""
 
-_LONGEST_SCHEDULE = 64
 _CALENDAR = timedelta(days=date.max.toordinal())
-"""From whenever it is counted, so long a wait ends after the last day there is; an interval holds not much more."""
+"""A longer wait would end after the last day of the calendar, and an interval cannot hold much more."""
 _is_integer = re.compile("0|-?[1-9][0-9]{0,18}").fullmatch
 
 
 def ddl(table: str = "selfology.answer_analysis", *, sqlite: bool = False) -> str:
-    """What the system itself creates: for demo and tests, never run on an attached database."""
+    """The DDL of the system itself, for the demo and for tests. It is never run on an attached database."""
     schema, _, name = table.rpartition(".")
     lines = [
         "id INTEGER PRIMARY KEY" if sqlite else "id SERIAL PRIMARY KEY",
@@ -49,72 +55,43 @@ def ddl(table: str = "selfology.answer_analysis", *, sqlite: bool = False) -> st
     return create if sqlite or not schema else f"CREATE SCHEMA IF NOT EXISTS {schema}; {create}"
 
 
-def columns(pipelines: Sequence[str]) -> tuple[str, ...]:
-    """What the console reads."""
-    own = (f"{p}_{what}" for p in pipelines for what in ("status", "error", "completed_at"))
-    return (*SHARED, *own)
+def add_seconds_function(time: IsoText) -> Callable[[Any, Any], str | None]:
+    """The function `ADD_SECONDS` for times that are stored like this."""
 
-
-def delays(policy: RetryPolicy) -> list[timedelta]:
-    """The wait before retry 1, 2, …; the last holds for all later ones."""
-    retries = max((policy.max_attempts or 1) - 1, 1)
-    bounds = [policy.delay_after(n + 1) for n in range(min(retries, _LONGEST_SCHEDULE))]
-    return [low for low, _ in filter(None, bounds)] or [timedelta(0)]
-
-
-def later_of(time: IsoText) -> Callable[[Any, Any], str | None]:
-    """`LATER` for this way of storing times."""
-
-    def told(base: Any, seconds: float) -> str | None:
+    def add_seconds(base: Any, seconds: float) -> str | None:
         at = time.decode(base)
         return None if at is None else time.bound(later(at, timedelta(seconds=seconds)))
 
-    return told
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which table, in which kind of database, and what serves its lists."""
-
-    table: str
-    sqlite: bool
-    pipelines: tuple[str, ...]
-    indexed: bool
-    """Each pipeline has an index on (status, id)."""
-
-    def alias(self, name: str) -> Any:
-        """The table under a name of its own, so that the pipelines' arms stay apart."""
-        schema, _, table = self.table.rpartition(".")
-        listed: list[Any] = [sa.column(column) for column in (*columns(self.pipelines), "ctid")]
-        source = sa.table(table, *listed, schema=None if self.sqlite or not schema else schema)
-        return source.alias(name)
-
-
-class _Literals(Binds):
-    """Binds for expressions that are built once and used in many statements."""
-
-    def value(self, value: Any) -> Expression:
-        return sa.literal(value, sa.Text())
+    return add_seconds
 
 
 class _Pipeline:
-    """The expressions of one pipeline's arm."""
+    """The expressions of one pipeline."""
 
-    def __init__(self, place: Place, pipeline: str, policy: RetryPolicy, time: Naive | IsoText, where: Where) -> None:
-        self.source = place.alias(pipeline)
-        self._place = place
-        self._policy = policy
+    def __init__(
+        self, table: AnalysisTable, pipeline: str, policy: RetryPolicy, time: Naive | IsoText, where: Where
+    ) -> None:
+        self.source = table.alias(pipeline)
+        self._table = table
+        self._schedule = Schedule.of(policy)
         self._time = time
-        self._where = where
+        self._order = LoopOrder(table, policy, time, where)
         self._c = c = self.source.c
         self.name: Expression = sa.cast(sa.literal_column(f"'{pipeline}'"), sa.Text)
         self.status: Expression = c[f"{pipeline}_status"]
         self.error: Expression = c[f"{pipeline}_error"]
         self.completed: Expression = c[f"{pipeline}_completed_at"]
-        number = sa.cast(c.retry_count, sa.BigInteger)
-        self.retries: Expression = sa.case((number > _number(0), number), else_=_number(0))
+        self.retries = whole_number(c.retry_count, sqlite=table.sqlite)
         self.base: Expression = sa.func.coalesce(c.last_retry_at, c.processed_at)
         self._pipeline = pipeline
+        self._no_answer: Predicate = c.user_answer_id.is_(None) if table.needs_answer else sa.false()
+        self._place = self._order.place(c, pipeline)
+        # A row with this status has been executed once, and again for each retry.
+        facts = FactColumns(
+            attempts=self.retries + number(1), error=self.error, since=c.processed_at,
+            marker=lambda _: self._no_answer,
+        )
+        self._predicates = ConditionPredicates(facts, policy, where, time)
 
     # -- conditions ------------------------------------------------------------------------------
 
@@ -126,62 +103,53 @@ class _Pipeline:
             "success": {Condition.DONE: everything},
             "skipped": {Condition.DONE: everything},
         }
-        # Written out, not bound: a plan kept for any status would not use the index for the rare one.
+        # Literals instead of binds: a generic query plan would not use the index for a rare status.
         listed = [
             Segment(self.source, self.status == status, roles, cases)
-            for status, cases in zip(_texts(*known), known.values(), strict=True)
+            for status, cases in zip(texts(*known), known.values(), strict=True)
         ]
-        strange = Segment(self.source, outside(self.status, known), roles, {Condition.UNKNOWN: everything})
-        return [*listed, strange]
+        other = Segment(self.source, outside(self.status, known), roles, {Condition.UNKNOWN: everything})
+        return [*listed, other]
 
-    def _terminal(self, binds: Binds) -> Predicate:
-        used_up = self.retries + _number(1) >= _number(self._policy.max_attempts or 0)
-        if not self._policy.retryable:
-            return sa.true()
-        return sa.or_(used_up, sa.func.coalesce(self._where.hopeless(self.error, binds), sa.false()))
-
-    def _unaided(self) -> Predicate:
-        return sa.or_(self._c.retry_count.is_(None), self._time.compared(self.base).is_(None))
+    def _never_retried(self) -> Predicate:
+        unreadable = sa.and_(self.base.is_not(None), self._time.compared(self.base).is_(None))
+        return sa.or_(self._c.retry_count.is_(None), unreadable, self._place == number(Place.STARVED))
 
     def _failed(self) -> dict[Condition, Residual]:
+        terminal = self._predicates.terminal
         return {
-            Condition.TERMINAL: self._terminal,
-            Condition.FAILED: lambda binds: sa.and_(sa.not_(self._terminal(binds)), self._unaided()),
-            Condition.RETRYING: lambda binds: sa.and_(
-                sa.not_(self._terminal(binds)), sa.not_(self._unaided())
-            ),
+            Condition.TERMINAL: terminal,
+            Condition.FAILED: lambda binds: sa.and_(sa.not_(terminal(binds)), self._never_retried()),
+            Condition.RETRYING: lambda binds: sa.and_(sa.not_(terminal(binds)), sa.not_(self._never_retried())),
         }
 
     def _pending(self) -> dict[Condition, Residual]:
-        none = self.retries == _number(0)
-
-        def stuck(binds: Binds) -> Predicate:
-            old = binds.from_now(self._time.bound, -cast("timedelta", self._policy.stuck_after))
-            return sa.func.coalesce(self._time.compared(self._c.processed_at) < old, sa.false())
-
+        stuck, none_yet = self._predicates.stuck, self.retries == number(0)
         return {
             Condition.STUCK: stuck,
-            Condition.WAITING: lambda binds: sa.and_(sa.not_(stuck(binds)), none),
-            Condition.RUNNING: lambda binds: sa.and_(sa.not_(stuck(binds)), sa.not_(none)),
+            Condition.WAITING: lambda binds: sa.and_(sa.not_(stuck(binds)), none_yet),
+            Condition.RUNNING: lambda binds: sa.and_(sa.not_(stuck(binds)), sa.not_(none_yet)),
         }
 
     # -- roles -----------------------------------------------------------------------------------
 
     def _roles(self) -> Roles:
         c = self._c
-        place = c.id if self._place.sqlite else sa.cast(c.ctid, sa.Text)
-        first = sa.or_(c.processed_at.is_not(None), self.status.in_(_texts("failed", "success")))
-        done = sa.case((self.status == sa.literal_column("'success'"), self.completed))
+        address = c.id if self._table.sqlite else sa.cast(c.ctid, sa.Text)
+        first = sa.or_(c.processed_at.is_not(None), self.status.in_(texts("failed", "success")))
+        done = sa.case((self._is("success"), self.completed))
         return Roles(
             key=(c.id, self.name),
-            tie=(c.id, self.name),
+            tiebreaker=(c.id, self.name),
             row=(
                 c.id, self.name, head_of(self.error), c.retry_count, c.last_retry_at, c.processed_at, self.completed,
-                place, *(c[f"{p}_status"] for p in self._place.pipelines),
+                address, sa.not_(self._no_answer), sa.case((self._is("failed"), self._place)), self._first(),
+                *(c[f"{p}_status"] for p in self._table.pipelines),
+                *(self._order.recoverable(c, p) for p in self._table.pipelines),
             ),
             type=self.name,
             status=self.status,
-            attempts=self.retries + sa.case((first, _number(1)), else_=_number(0)),
+            attempts=self.retries + sa.case((first, number(1)), else_=number(0)),
             error=self.error,
             created=c.processed_at,
             updated=sa.func.coalesce(done, self.base),
@@ -190,23 +158,34 @@ class _Pipeline:
             native_key=self._native_key,
         )
 
+    def _is(self, status: str) -> Predicate:
+        return self.status == literal_text(status)
+
+    def _first(self) -> Expression:
+        """Whether the row is among the first ten, where another pipeline of it may be retried, too."""
+        others = [self._c[f"{name}_status"] for name in self._table.pipelines if name != self._pipeline]
+        busy = sa.or_(sa.false(), *(other.in_(texts("failed", "pending")) for other in others))
+        statuses = ("failed", "pending")
+        whens = ((sa.and_(self._is(s), busy), self._order.is_first(self._c, self._pipeline, s)) for s in statuses)
+        return sa.case(*whens)
+
     def _next(self) -> Expression:
-        waits = delays(self._policy)
-        cases = [(self.retries == _number(n), self._after(wait)) for n, wait in enumerate(waits[:-1])]
+        waits = self._schedule.delays
+        cases = [(self.retries == number(n), self._after(wait)) for n, wait in enumerate(waits[:-1])]
         later = sa.case(*cases, else_=self._after(waits[-1])) if cases else self._after(waits[-1])
         retrying = sa.and_(
-            self.status == sa.literal_column("'failed'"),
-            sa.not_(self._terminal(_Literals())),
-            sa.not_(self._unaided()),
+            self._is("failed"),
+            sa.not_(self._predicates.terminal(Literals())),
+            sa.not_(self._never_retried()),
         )
         return sa.case((retrying, later))
 
     def _after(self, wait: timedelta) -> Expression:
-        """The base and a wait, by the instants they mean: a wall clock may jump in between."""
+        """The base plus a wait. It adds instants, because the wall clock may jump in between."""
         wait = min(wait, _CALENDAR)
         seconds: Any = sa.literal_column(f"{wait.total_seconds():f}")
         if isinstance(self._time, IsoText):
-            return cast("Expression", getattr(sa.func, LATER)(self.base, seconds))
+            return cast("Expression", getattr(sa.func, ADD_SECONDS)(self.base, seconds))
         interval: Any = sa.literal_column(f"interval '{wait.total_seconds():f} seconds'")
         return self._time.later(self.base, interval)
 
@@ -217,22 +196,13 @@ class _Pipeline:
         return (int(id), pipeline) if -(2**63) <= int(id) < 2**63 else None
 
 
-def _number(n: int) -> Expression:
-    return sa.literal_column(str(n))
-
-
-def _texts(*texts: str) -> list[Expression]:
-    return [sa.literal_column(f"'{text}'") for text in texts]
-
-
 def layout(
-    backend: str, dialect: Any, place: Place, policy: RetryPolicy, time: Naive | IsoText, rows: AnalysisRows
+    table: AnalysisTable, policy: RetryPolicy, time: Naive | IsoText, rows: AnalysisRows, where: Where
 ) -> Layout:
-    where = Where(backend, dialect, time, policy)
     segments = [
         segment
-        for pipeline in place.pipelines
-        for segment in _Pipeline(place, pipeline, policy, time, where).segments()
+        for pipeline in table.pipelines
+        for segment in _Pipeline(table, pipeline, policy, time, where).segments()
     ]
     return Layout(
         tuple(segments),
@@ -240,5 +210,5 @@ def layout(
         time,
         natural=lambda _: None,
         nullable=frozenset({"updated", "created", "next"}),
-        leads_are_indexed=place.indexed,
+        segments_are_indexed=table.indexed,
     )

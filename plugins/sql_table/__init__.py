@@ -1,4 +1,4 @@
-"""Any SQL queue by a mapping, with presets for the queues people run."""
+"""Reads and requeues any SQL queue by a mapping. Presets for well-known queues are included."""
 
 from plugins.sql_table.backend import SqlTable
 

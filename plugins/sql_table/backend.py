@@ -1,13 +1,11 @@
-"""The contract over any table a mapping describes."""
+"""The plugin contract for any table that a mapping describes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
-
-import sqlalchemy as sa
 
 from console.core.backend import (
     Authority,
@@ -15,49 +13,48 @@ from console.core.backend import (
     Draft,
     Finding,
     Image,
-    Order,
+    Operation,
     Outcome,
     OutcomeKind,
 )
-from console.core.faults import NoSuchItem
+from console.core.faults import ConfigFault, NoSuchItem
 from console.core.item import Attempt, Detail, ItemKey
 from console.core.policy import PolicyOverride, RetryPolicy, schedule_ahead
 from console.core.ports import Clock, Stop
 from console.core.query import Filter, Sort
-from console.core.text import DETAIL_LIMIT
 from console.sql.backend import SqlBackend
-from console.sql.database import Row
+from console.sql.database import parse_url
 from console.sql.layout import Layout
-from console.sql.opening import open_database
+from console.sql.open_database import open_database
 from console.sql.sqlite import SqliteDatabase
 from console.sql.times import IsoText, zone_named
-from console.sql.values import text
-from plugins.sql_table.attaching import Attached, attach
+from console.sql.values import first_characters, native_columns, native_values, text
 from plugins.sql_table.history import past_attempts, require_history
+from plugins.sql_table.layout import MappedLayout
 from plugins.sql_table.mapping import Options, TableMapping
-from plugins.sql_table.reading import Reading
-from plugins.sql_table.requeue import Handing, abilities_of
-from plugins.sql_table.shipped import mapping_of
-from plugins.sql_table.writing import Guard, guard_for
+from plugins.sql_table.presets import mapping_of
+from plugins.sql_table.requeue import MappingPlanner, abilities_of
+from plugins.sql_table.resolved import ResolvedMapping, resolve
+from plugins.sql_table.row_guard import Guard, mapping_guard
 
 if TYPE_CHECKING:
     from console.sql.postgres import PostgresDatabase
 
-_GONE = Outcome(OutcomeKind.CONFLICTED, "no longer there")
+_GONE = Outcome(OutcomeKind.CHANGED_SINCE, "no longer there")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What only the attached tables can tell, and what follows from it."""
+class MappedTable:
+    """Everything that depends on the attached database."""
 
-    attached: Attached
-    reading: Reading
-    handing: Handing | None
+    mapping: ResolvedMapping
+    layout: MappedLayout
+    planner: MappingPlanner | None
     guard: Guard | None
 
 
 class SqlTable(SqlBackend):
-    """A queue table that belongs to someone else, read by a mapping."""
+    """A queue table, read by a mapping."""
 
     options = Options
 
@@ -69,13 +66,13 @@ class SqlTable(SqlBackend):
         functions = IsoText(zone_named(mapping.time_zone, options.where("time_zone"))).functions
         database = open_database(_in_utc(options.url), read_only=read_only, deadline=deadline, functions=functions)
         own = cls.own_policy(mapping)
-        # A number that holds for every row is the system's own: what the config says differs from it wins.
-        shown = mapping if own.max_attempts is None else mapping.model_copy(update={"max_attempts": None})
-        return cls(name, options, shown, policy.over(own), database)
+        # A constant limit becomes part of the policy, so that the config can override it.
+        without_limit = mapping if own.max_attempts is None else mapping.model_copy(update={"max_attempts": None})
+        return cls(name, options, without_limit, policy.over(own), database)
 
     @staticmethod
     def own_policy(mapping: TableMapping) -> RetryPolicy:
-        """What the mapping itself says about every row."""
+        """The policy that the mapping sets for every row."""
         constant = mapping.max_attempts.constant if mapping.max_attempts else None
         return RetryPolicy(max_attempts=constant, stuck_after=mapping.stuck_after)
 
@@ -83,74 +80,76 @@ class SqlTable(SqlBackend):
         self, name: str, options: Options, mapping: TableMapping, policy: RetryPolicy,
         database: SqliteDatabase | PostgresDatabase,
     ) -> None:
-        shown = f"{mapping.schema_}.{mapping.table}" if mapping.schema_ else mapping.table
-        super().__init__(name, "sql_table", f"{database.place} ({options.preset or shown})", database, policy)
+        table = f"{mapping.schema_}.{mapping.table}" if mapping.schema_ else mapping.table
+        super().__init__(name, "sql_table", f"{database.place} ({options.preset or table})", database, policy)
         self.database = database
         self.mapping = mapping
         self.abilities = abilities_of(mapping)
         self._options = options
-        self._known: Known | None = None
+        self._mapped: MappedTable | None = None
 
     # -- attaching -------------------------------------------------------------------------------
 
     def _layout(self) -> Layout:
-        layout, self._known = self._look()
+        layout, self._mapped = self._attach()
         return layout
 
-    def _look(self) -> tuple[Layout, Known]:
-        """The tables as they are now; raises WrongSchema when the mapping does not fit them."""
-        attached = attach(self.database, self.mapping, self._options)
-        reading = Reading(self.name, attached, self.policy)
-        require_history(attached)
-        handing = guard = None
+    def _attach(self) -> tuple[Layout, MappedTable]:
+        """Check the mapping against the database; raises WrongSchema if it does not fit."""
+        resolved = resolve(self.database, self.mapping, self._options)
+        layout = MappedLayout(self.name, resolved, self.policy)
+        require_history(resolved)
+        planner = guard = None
         if self.mapping.requeue is not None:
-            handing = Handing(attached, reading, self.policy)
-            guard = guard_for(attached, reading, handing.image)
-        return reading.layout(), Known(attached, reading, handing, guard)
+            planner = MappingPlanner(resolved, layout, self.policy)
+            guard = mapping_guard(resolved, layout, planner.image)
+        return layout.build(), MappedTable(resolved, layout, planner, guard)
 
     @property
-    def known(self) -> Known:
-        """What is known of the tables, which are looked at first if they were not yet."""
-        if self._known is None:
+    def attached(self) -> MappedTable:
+        """The attached table; attaches first if necessary."""
+        if self._mapped is None:
             self._reader  # noqa: B018  attaches
-        assert self._known is not None
-        return self._known
+        assert self._mapped is not None
+        return self._mapped
+
+    def where(self, *loc: str | int) -> str:
+        """The location of a key of the mapping."""
+        return self._options.where(*loc)
 
     def check(self, clock: Clock) -> Sequence[Finding]:
         from plugins.sql_table.checks import findings
 
-        self._look()
+        self._attach()
         return findings(self, clock)
 
     # -- requeue ---------------------------------------------------------------------------------
 
     def drafts(
-        self, wanted: Sequence[ItemKey] | Filter, sort: Sort, order: Order, now: datetime, stop: Stop
+        self, wanted: Sequence[ItemKey] | Filter, sort: Sort, operation: Operation, now: datetime, stop: Stop
     ) -> Iterator[Sequence[Draft]]:
-        handing = self.known.handing
-        assert handing is not None
-        columns = (*self._reader.layout.segments[0].roles.row, *handing.columns())
-        if isinstance(wanted, Filter):
-            batches: Iterable[Sequence[Row]] = self._reader.walk(wanted, sort, columns, now, stop)
-        else:
-            batches = [list(self._reader.rows(wanted, now, columns))]
-        for rows in batches:
-            yield handing.drafts(rows, order, now)
+        planner = self.attached.planner
+        assert planner is not None
+        columns = (*self._reader.layout.segments[0].roles.row, *planner.columns(operation.attempts))
+        for rows in self._batches(wanted, sort, columns, now, stop):
+            yield planner.drafts(rows, operation, now)
 
-    def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:
-        handing = self.known.handing
-        assert handing is not None
-        return handing.after(change, order, at, due)
+    def after(self, change: Change, operation: Operation, at: datetime, due: datetime) -> Image:
+        planner = self.attached.planner
+        assert planner is not None
+        return planner.after(change, operation, at, due)
 
-    def swap(self, changes: Sequence[Change], order: Order, authority: Authority) -> Sequence[Outcome]:  # noqa: ARG002
-        guard, fits = self.known.guard, self.known.reading.fits
+    def compare_and_set(
+        self, changes: Sequence[Change], operation: Operation, authority: Authority,  # noqa: ARG002
+    ) -> Sequence[Outcome]:
+        guard, fits = self.attached.guard, self.attached.layout.fits
         assert guard is not None
         sound = [n for n, change in enumerate(changes) if fits(change.keys[0].parts)]
-        outcomes = dict(zip(sound, guard.swap([changes[n] for n in sound]), strict=True))
+        outcomes = dict(zip(sound, guard.compare_and_set([changes[n] for n in sound]), strict=True))
         return [outcomes.get(n, _GONE) for n in range(len(changes))]
 
     def images(self, changes: Sequence[Change]) -> Sequence[Image | None]:
-        guard, fits = self.known.guard, self.known.reading.fits
+        guard, fits = self.attached.guard, self.attached.layout.fits
         assert guard is not None
         found = guard.images([change.keys[0] for change in changes if fits(change.keys[0].parts)])
         return [found.get(change.keys[0]) for change in changes]
@@ -158,28 +157,23 @@ class SqlTable(SqlBackend):
     # -- one item --------------------------------------------------------------------------------
 
     def item(self, key: ItemKey, now: datetime) -> Detail:
-        known = self.known
-        limit: Any = sa.literal_column(str(DETAIL_LIMIT))
-        first: Any = sa.literal_column("1")
-        names = list(known.attached.table.columns)
-        native = [
-            sa.func.substr(sa.cast(known.attached.main.c[name], sa.Text), first, limit).label(f"n{n}")
-            for n, name in enumerate(names)
-        ]
-        error = sa.func.substr(known.reading.error, first, limit).label("whole")
+        attached = self.attached
+        main = attached.mapping.main.c
+        native = list(attached.mapping.table.columns)
+        error = first_characters(attached.layout.error).label("whole_error")
         listed = self._reader.layout.segments[0].roles.row
-        rows = list(self._reader.rows([key], now, (*listed, error, *native)))
+        rows = list(self._reader.rows([key], now, (*listed, error, *native_columns(main[name] for name in native))))
         if not rows:
             raise NoSuchItem(str(key))
         row, full, stored = rows[0], rows[0][len(listed)], rows[0][len(listed) + 1 :]
-        item = known.reading.rows.read(row, now)
-        facts = known.reading.rows.facts(known.reading.rows.native(row))
+        item = attached.layout.rows.read(row, now)
+        facts = attached.layout.rows.facts(attached.layout.rows.stored(row))
         return Detail(
             item,
             item.error if full is None else text(full),
-            past_attempts(known.attached, known.reading, key, now) or self._last_attempt(item),
+            past_attempts(attached.mapping, attached.layout, key, now) or self._last_attempt(item),
             tuple(schedule_ahead(facts, self.policy, item.verdict, now)),
-            tuple((name, None if value is None else text(value)) for name, value in zip(names, stored, strict=True)),
+            native_values(native, stored),
         )
 
     def _last_attempt(self, item: Any) -> tuple[Attempt, ...]:
@@ -190,10 +184,10 @@ class SqlTable(SqlBackend):
 
 
 def _in_utc(url: str) -> str:
-    """PostgreSQL gives times with a zone in the session's zone; an image must not depend on the server's."""
+    """The URL with UTC as the session's time zone, so that images do not depend on the server's setting."""
     try:
-        parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
+        parsed = parse_url(url)
+    except ConfigFault:
         return url
     if parsed.get_backend_name() not in ("postgresql", "postgres"):
         return url

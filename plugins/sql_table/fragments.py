@@ -1,8 +1,7 @@
-"""SQL that a mapping may hold, and only where a field is declared to hold it.
+"""SQL fragments in a mapping, and formulas over the columns of a row.
 
-A fragment is one expression or one statement: it cannot end the statement it stands in, open a comment or leave
-a parenthesis open, so it stays where it was put. `{table}` outside of quotes is a table of the mapping, under the
-name it has in this database; `:name` is a bound value.
+A fragment is one expression or one statement. It cannot end the surrounding statement, open a comment or leave a
+parenthesis open. `{table}` outside quotes is replaced by the table's name in this database, `:name` is a bound value.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ _TOKEN = re.compile(
     re.S,
 )
 _REFUSED = {
-    ";": "a ; would end the statement; write one expression",
-    "--": "comments are not used in SQL here",
-    "/*": "comments are not used in SQL here",
-    "*/": "comments are not used in SQL here",
+    ";": "remove the ; and write a single expression or statement",
+    "--": "comments are not allowed in SQL here",
+    "/*": "comments are not allowed in SQL here",
+    "*/": "comments are not allowed in SQL here",
     "'": "a quote is not closed",
     '"': "a quote is not closed",
 }
@@ -47,7 +46,7 @@ def _itself(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A checked piece of SQL: (kind, text) in order, where kind is sql, bind or table."""
+    """A checked piece of SQL: a sequence of (kind, text), where kind is sql, bind or table."""
 
     pieces: tuple[tuple[str, str], ...]
 
@@ -60,30 +59,30 @@ class Fragment:
         return frozenset(text for kind, text in self.pieces if kind == "table")
 
     def sql(self, tables: Mapping[str, str], bind: Make = _itself, escape: Make = _itself) -> str:
-        """As SQL, with `tables` as quoted names, every value as `bind` marks it and the rest as `escape` leaves it."""
+        """Render it: `tables` gives the quoted names, `bind` the placeholder of a value, `escape` treats the rest."""
         made: dict[str, Make] = {"table": lambda name: tables[name], "bind": bind, "sql": escape}
         return "".join(made[kind](text) for kind, text in self.pieces)
 
 
 @cache
 def fragment(text: str, binds: frozenset[str] = frozenset()) -> Fragment:
-    """The checked fragment; a ValueError says what is wrong with it."""
+    """Check a fragment; raises ValueError with the reason."""
     pieces, opened = [], []
     for kind, token in _tokens(text):
         if kind == "refused":
-            raise ValueError(_REFUSED.get(token, "dollar quotes are not used in SQL here"))
+            raise ValueError(_REFUSED.get(token, "dollar quotes are not allowed in SQL here"))
         if kind == "open":
             opened.append(token)
         elif kind == "close" and (not opened or opened.pop() != _PAIRS[token]):
-            raise ValueError(f"a {token} closes what was not opened here")
+            raise ValueError(f"a {token} has no opening bracket")
         if kind == "bind" and token[1:] not in binds:
-            known = f"; known here: {', '.join(f':{name}' for name in sorted(binds))}" if binds else ""
-            raise ValueError(f"there is no value {token} here{known}")
+            known = f"; allowed here: {', '.join(f':{name}' for name in sorted(binds))}" if binds else ""
+            raise ValueError(f"unknown value {token}{known}")
         pieces.append((kind, token[1:-1] if kind == "table" else token[1:] if kind == "bind" else token))
     if opened:
         raise ValueError(f"a {opened[-1]} is not closed")
     if not text.strip():
-        raise ValueError("expected SQL, got nothing")
+        raise ValueError("expected SQL, found nothing")
     return Fragment(tuple((kind if kind in ("bind", "table") else "sql", token) for kind, token in pieces))
 
 
@@ -102,7 +101,7 @@ _SHAPE = "write columns and whole numbers with + and -, greatest(…) and least(
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """Arithmetic over the columns of one row, computed before the write, so that a plan knows the answer."""
+    """Arithmetic over the columns of a row. Retriage computes it, so that a plan can show the result."""
 
     tree: ast.expr
     names: frozenset[str]
@@ -113,7 +112,7 @@ class Formula:
 
 @cache
 def formula(text: str) -> Formula:
-    """The parsed formula; a ValueError says what would fit."""
+    """Parse a formula; raises ValueError with the allowed syntax."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -150,4 +149,4 @@ def _value(tree: ast.expr, columns: Mapping[str, Any]) -> int:
         case ast.Constant(value=int() as number):
             return number
         case _:
-            raise AssertionError("checked when it was parsed")
+            raise AssertionError("formula() allows no other node")

@@ -1,23 +1,24 @@
-"""What of a row a plan records, compares and sets: read from the database before, computed for afterwards.
+"""The image of a row: the values that a plan records, compares and sets.
 
-An image is the guard's columns and then the columns that are set, in the order of the mapping, as JSON values.
+It holds the guard columns and then the written columns, in the order of the mapping, as JSON values. The before-image
+is read from the database, the after-image is computed from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from console.core.backend import Budget, Image
+from console.core.backend import Attempts, Image
 from console.sql.layout import Expression
 from console.sql.times import IsoText, zone_named
 from console.sql.values import plain
-from plugins.sql_table.attaching import Attached
 from plugins.sql_table.fragments import formula
-from plugins.sql_table.handing_back import Assigned, Requeue
-from plugins.sql_table.reading import Reading
+from plugins.sql_table.layout import MappedLayout
+from plugins.sql_table.requeue_schema import Assignment, RequeueSection
+from plugins.sql_table.resolved import ResolvedMapping
 from plugins.sql_table.stored_times import TimeKind, kind_of
 from plugins.sql_table.tables import Column
 
@@ -27,139 +28,153 @@ _LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One value of the image: how it is read, and how it is written where a requeue sets it."""
+class ImageColumn:
+    """One value of the image: how to read it, and how to write it if a requeue sets it."""
 
     name: str
     column: str
     stored: Column
     read: str | None = None
-    """An expression instead of the column."""
+    """An expression that replaces the column."""
     write: str | None = None
     time: TimeKind | None = None
     is_set: bool = True
 
 
-def assignments(requeue: Requeue) -> list[tuple[tuple[str, ...], Assigned]]:
-    """Everything that is set, and where in the mapping it says so."""
-    listed: list[tuple[tuple[str, ...], Assigned]] = [
+def assignments(requeue: RequeueSection) -> list[tuple[tuple[str, ...], Assignment]]:
+    """All assignments, each with its location in the mapping."""
+    listed: list[tuple[tuple[str, ...], Assignment]] = [
         (("requeue", "set", name), assigned) for name, assigned in requeue.set.items()
     ]
-    for budget, rule in (("keep", requeue.budgets.keep), ("fresh", requeue.budgets.fresh)):
+    for attempts, rule in (("keep", requeue.attempts.keep), ("reset", requeue.attempts.reset)):
         if rule is not None:
-            listed += [(("requeue", "budgets", budget, "set", name), one) for name, one in rule.set.items()]
+            listed += [(("requeue", "attempts", attempts, "set", name), one) for name, one in rule.set.items()]
     return listed
 
 
 class RowImage:
-    """The image of one mapping's rows, held against the attached tables."""
+    """The image of the rows of one mapping, checked against the attached tables."""
 
-    def __init__(self, attached: Attached, reading: Reading) -> None:
-        assert attached.mapping.requeue is not None
-        self.requeue = attached.mapping.requeue
-        self._attached = attached
-        self._reading = reading
+    def __init__(self, resolved: ResolvedMapping, layout: MappedLayout) -> None:
+        assert resolved.mapping.requeue is not None
+        self.requeue = resolved.mapping.requeue
+        self._resolved = resolved
+        self._layout = layout
         self.parts = self._image_parts()
         self.reads = self._all_reads()
-        keep, fresh = self.requeue.budgets.keep, self.requeue.budgets.fresh
+        keep, reset = self.requeue.attempts.keep, self.requeue.attempts.reset
         assigned = {
-            Budget.KEEP: {**self.requeue.set, **(keep.set if keep else {})},
-            Budget.FRESH: {**self.requeue.set, **(fresh.set if fresh else {})},
+            Attempts.KEEP: {**self.requeue.set, **(keep.set if keep else {})},
+            Attempts.RESET: {**self.requeue.set, **(reset.set if reset else {})},
         }
-        self._setters = {budget: self._all_setters(given) for budget, given in assigned.items()}
+        self.assigned: Mapping[Attempts, Mapping[str, Assignment]] = assigned
+        self._setters = {attempts: self._all_setters(given) for attempts, given in assigned.items()}
         self._formulas = {
-            budget: [formula(one.formula) for one in given.values() if one.formula is not None]
-            for budget, given in assigned.items()
+            attempts: [formula(one.formula) for one in given.values() if one.formula is not None]
+            for attempts, given in assigned.items()
         }
 
-    def _image_parts(self) -> tuple[Part, ...]:
+    def _image_parts(self) -> tuple[ImageColumn, ...]:
         requeue, found = self.requeue, {}
         for n, name in enumerate(requeue.guard):
             found[name] = self._part(name, None, "requeue", "guard", n)
+        source = self._resolved.mapping.created
+        created = None if source is None else source.column
+        if created is not None and created in self._resolved.table.columns and created not in found:
+            # Another row with the same key was created at another time, even if all else is equal.
+            found[created] = self._part(created, None, "created")
         for loc, assigned in assignments(requeue):
             found[loc[-1]] = self._part(loc[-1], assigned, *loc)
         return tuple(found.values())
 
-    def _part(self, name: str, assigned: Assigned | None, *loc: str | int) -> Part:
+    def _part(self, name: str, assigned: Assignment | None, *loc: str | int) -> ImageColumn:
         column = name if assigned is None or assigned.column is None else assigned.column
         if assigned is not None and assigned.read is not None:
-            found = self._attached.expression(assigned.read, *loc, "read")
-            stored = self._attached.column(column, *loc).column
-            return Part(name, column, found.column if found.type else stored, assigned.read, assigned.write)
-        found = self._attached.column(column, *loc)
+            found = self._resolved.expression(assigned.read, *loc, "read")
+            stored = self._resolved.column(column, *loc).column
+            return ImageColumn(name, column, found.column if found.type else stored, assigned.read, assigned.write)
+        found = self._resolved.column(column, *loc)
         by_update = self.requeue.function is None and not self.requeue.statements
-        if by_update and column not in self._attached.table.columns:
-            raise self._attached.wrong(f"{column!r} is not a column of {self._attached.table.shown!r} itself", *loc)
+        if by_update and column not in self._resolved.table.columns:
+            raise self._resolved.fault(f"{column!r} is not a column of {self._resolved.table.full_name!r} itself", *loc)
         if assigned is not None and by_update and found.column.generated:
-            raise self._attached.wrong(f"{column!r} is generated by the database and cannot be set", *loc)
-        self._require_no_evidence(column, found.column, *loc)
-        if assigned is not None and "value" in assigned.model_fields_set and by_update:
-            self._attached.require_fit(assigned.value, found.column, *loc)
+            raise self._resolved.fault(f"{column!r} is a generated column and cannot be set", *loc)
+        self._require_no_payload(column, found.column, *loc)
+        for given in ("value", "later"):
+            if assigned is not None and given in assigned.model_fields_set and by_update:
+                self._resolved.require_fit(getattr(assigned, given), found.column, *loc)
         time = self._time_kind(name, found.column, assigned, *loc)
-        return Part(name, column, found.column, time=time, is_set=assigned is not None)
+        return ImageColumn(name, column, found.column, time=time, is_set=assigned is not None)
 
-    def _require_no_evidence(self, column: str, stored: Column, *loc: str | int) -> None:
-        """What guards or is set goes on record; error texts and payloads never do."""
-        error = self._attached.mapping.error
+    def _require_no_payload(self, column: str, stored: Column, *loc: str | int) -> None:
+        """Images are stored in the trail, which must not contain error texts or payloads."""
+        error = self._resolved.mapping.error
         what = "an error text" if error is not None and error.column == column else None
         if what is None and stored.type.lower().removesuffix("[]") in _PAYLOADS:
             what = "a payload"
         if what is not None:
-            fix = "Name a part of it with read and write, which say what is compared and how it is set."
-            raise self._attached.wrong(f"{column!r} would put {what} on record", *loc, fix=fix)
+            fix = "Use read and write to compare and set only a part of it."
+            raise self._resolved.fault(f"{column!r} would store {what} in the trail", *loc, fix=fix)
 
     def _time_kind(
-        self, name: str, column: Column, assigned: Assigned | None, *loc: str | int
+        self, name: str, column: Column, assigned: Assignment | None, *loc: str | int
     ) -> TimeKind | None:
-        """How the column stores times, where it holds one."""
-        mapping, known = self._attached.mapping, self._reading.times
+        """How the column stores times; None if it holds none."""
+        mapping, known = self._resolved.mapping, self._layout.times
         source = next((p for p in known.kinds if getattr(mapping, p).column == name), None)
         if source is not None and column.precision is None:
             return known.kinds[source]
         is_time = assigned is not None and assigned.time is not None
-        if not is_time and (self._attached.sqlite or not column.type.startswith("timestamp")):
+        if not is_time and (self._resolved.sqlite or not column.type.startswith("timestamp")):
             return None
         zone = zone_named(mapping.time_zone)
         try:
-            return kind_of(column.type, mapping.times, zone, sqlite=self._attached.sqlite, precision=column.precision)
+            return kind_of(column.type, mapping.times, zone, sqlite=self._resolved.sqlite, precision=column.precision)
         except ValueError as problem:
-            raise self._attached.wrong(str(problem), *loc) from None
+            raise self._resolved.fault(str(problem), *loc) from None
 
     def _all_reads(self) -> tuple[Expression, ...]:
-        """The image of a row as it is now."""
+        """The expressions that read an image."""
         return tuple(
-            self._attached.column(part.column).expression if part.read is None
-            else self._attached.expression(part.read).expression
+            self._resolved.column(part.column).expression if part.read is None
+            else self._resolved.expression(part.read).expression
             for part in self.parts
         )
 
-    # -- afterwards ------------------------------------------------------------------------------
+    # -- after-images ----------------------------------------------------------------------------
 
-    def after(self, before: Image, budget: Budget, at: datetime, due: datetime) -> Image:
-        """The image once it is handed back, computed from what was there and nothing else."""
-        return tuple([setter(before, at, due) for setter in self._setters[budget]])
+    def after(self, before: Image, attempts: Attempts, at: datetime, due: datetime) -> Image:
+        """The image after a requeue, computed from the before-image alone."""
+        return tuple([setter(before, at, due) for setter in self._setters[attempts]])
 
-    def fits(self, before: Sequence[Any], budget: Budget) -> bool:
-        """Whether SQLite can be given every number a formula makes of it; PostgreSQL refuses the row by itself."""
-        if not self._attached.sqlite or not self._formulas[budget]:
+    def fits(self, before: Sequence[Any], attempts: Attempts) -> bool:
+        """Whether SQLite can store every result of a formula. PostgreSQL itself rejects numbers that are too large."""
+        if not self._resolved.sqlite or not self._formulas[attempts]:
             return True
         columns = {part.name: value for part, value in zip(self.parts, before, strict=True)}
-        return all(-_LARGEST <= made.value(columns) <= _LARGEST for made in self._formulas[budget])
+        return all(-_LARGEST <= made.value(columns) <= _LARGEST for made in self._formulas[attempts])
 
-    def _all_setters(self, assigned: Mapping[str, Assigned]) -> Sequence[_Setter]:
+    def _all_setters(self, assigned: Mapping[str, Assignment]) -> Sequence[_Setter]:
         return [
             self._setter(n, part, assigned[part.name]) if part.name in assigned else _kept(n)
             for n, part in enumerate(self.parts)
         ]
 
-    def _setter(self, n: int, part: Part, assigned: Assigned) -> _Setter:
+    def _setter(self, n: int, part: ImageColumn, assigned: Assignment) -> _Setter:
         if assigned.formula is not None:
             made, names = formula(assigned.formula), [one.name for one in self.parts]
             return lambda before, _at, _due: made.value(dict(zip(names, before, strict=True)))
         if assigned.time is not None:
             assert part.time is not None
+            if assigned.plus is not None:
+                return _raised(n, part.time, assigned.plus, is_due=assigned.time == "due")
             return _timed(n, part.time, is_due=assigned.time == "due")
-        value = int(assigned.value) if isinstance(assigned.value, bool) and self._attached.sqlite else assigned.value
+        value, later = (
+            int(given) if isinstance(given, bool) and self._resolved.sqlite else given
+            for given in (assigned.value, assigned.later)
+        )
+        if "later" in assigned.model_fields_set:
+            return lambda _before, at, due: later if due > at else value
         return lambda _before, _at, _due: value
 
 
@@ -167,8 +182,21 @@ def _kept(n: int) -> _Setter:
     return lambda before, _at, _due: before[n]
 
 
+def _raised(n: int, kind: TimeKind, plus: timedelta, *, is_due: bool) -> _Setter:
+    """Sets a time some time after now or due, unless the column already has a later one."""
+
+    def stored(before: Image, at: datetime, due: datetime) -> Any:
+        wanted = (due if is_due else at) + plus
+        present = kind.decode(before[n])
+        if present is not None and present >= wanted:
+            return before[n]
+        return plain(kind.encode(wanted, before[n]))
+
+    return stored
+
+
 def _timed(n: int, kind: TimeKind, *, is_due: bool) -> _Setter:
-    """A chunk has one clock, and a release now is due then: the same instant is written many times."""
+    """Sets a time. The last encoded instant is kept, because all rows of a chunk get the same one."""
     last: tuple[datetime | None, Any] = (None, None)
 
     def stored(before: Image, at: datetime, due: datetime) -> Any:

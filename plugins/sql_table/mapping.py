@@ -1,7 +1,7 @@
-"""The mapping format: which columns of which table play which part, and what a requeue writes.
+"""The mapping format: what the columns of a table mean, and what a requeue writes.
 
-Identifiers are quoted by the dialect and checked against the attached database, values are bound. SQL is allowed
-in the fields declared as `Sql` and nowhere else. The same models make the JSON Schema that ships for editors.
+Identifiers are quoted by the dialect and checked against the attached database, values are bound. SQL is allowed only
+in fields of type `Sql`, `Statement` and `WriteSql`. The JSON Schema for editors is generated from these models.
 """
 
 from __future__ import annotations
@@ -12,28 +12,30 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
-from plugins.sql_table.handing_back import Requeue
-from plugins.sql_table.vocabulary import (
-    MAIN,
-    PARTS,
+from console.sql.table import Meaning
+from plugins.sql_table.mapping_types import (
+    MEANINGS,
+    TABLE_ALIAS,
+    ConditionKey,
     Duration,
     Keys,
     Loc,
-    Mapped,
     Name,
-    Native,
-    Part,
-    Short,
+    RowRule,
+    Scalar,
+    Section,
+    ShorthandSection,
     Sql,
-    one_or_more,
+    as_tuple,
 )
+from plugins.sql_table.requeue_schema import RequeueSection
 
 Where = Callable[[Loc], str]
-"""Where in the files a part of the mapping stands, as `file:line`."""
+"""Returns the location of a key of the mapping, as `file:line`."""
 
 
-class Source(Short):
-    """A column, by its name (`alias.column` for a join's), or an expression."""
+class Source(ShorthandSection):
+    """A column by its name (`alias.column` for a join), or an expression."""
 
     column: Name | None = None
     expression: Sql | None = None
@@ -41,113 +43,117 @@ class Source(Short):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.column is None) == (self.expression is None):
-            raise PydanticCustomError("source", "name a column, or an expression, not both and not neither")
+            raise PydanticCustomError("source", "give either a column or an expression")
         return self
 
 
-class Limit(Short):
-    """Executions allowed in total: a column, an expression, or a number that holds for every row."""
+class Limit(ShorthandSection):
+    """The number of executions allowed in total: a column, an expression, or a number for all rows."""
 
     column: Name | None = None
     expression: Sql | None = None
     constant: int | None = Field(default=None, ge=1)
 
     @classmethod
-    def short(cls, value: Any) -> Any:
+    def expand(cls, value: Any) -> Any:
         is_number = isinstance(value, int) and not isinstance(value, bool)
-        return {"constant": value} if is_number else super().short(value)
+        return {"constant": value} if is_number else super().expand(value)
 
     @classmethod
-    def shorts(cls) -> list[dict[str, Any]]:
-        return [*super().shorts(), {"type": "integer", "minimum": 1}]
+    def short_forms(cls) -> list[dict[str, Any]]:
+        return [*super().short_forms(), {"type": "integer", "minimum": 1}]
 
     @model_validator(mode="after")
     def _one(self) -> Self:
         if sum(given is not None for given in (self.column, self.expression, self.constant)) != 1:
-            raise PydanticCustomError("source", "name a column, an expression, or a number")
+            raise PydanticCustomError("source", "give a column, an expression or a number")
         return self
 
 
 class NextRun(Source):
-    """When its own system takes an item."""
+    """When the queue runs an item next."""
 
     when_null: Literal["now", "never"] = "now"
 
 
 class ErrorSource(Source):
-    """Where the error text is. JSON in text is read where it is valid, and shown as it is where it is not."""
+    """The error text. JSON in a text column is parsed if it is valid, otherwise shown unchanged."""
 
-    as_: Literal["text", "json", "json_array", "jsonb_array"] = Field("text", alias="as")
-    """json: an object; json_array: an array whose last element is the last error; jsonb_array: `jsonb[]`."""
-    message: Annotated[tuple[Name, ...], BeforeValidator(one_or_more)] = ()
-    """The keys that make the message, joined by ": "; the whole value where none of them is there."""
+    as_: Literal["text", "json", "json_array"] = Field("text", alias="as")
+    """json: an object; json_array: a JSON array or `jsonb[]`, whose last element is the last error."""
+    message: Annotated[tuple[Name, ...], BeforeValidator(as_tuple)] = ()
+    """The keys of the message, joined by ": ". The whole value is used if none of them exists."""
 
 
-class Case(Part):
-    """One of an ordered list of predicates; the first that holds decides."""
+class Case(Section):
+    """One of an ordered list of predicates. The first that is true decides."""
 
-    condition: Mapped
+    condition: ConditionKey
     when: Sql
     name: Name | None = None
-    """What is shown as native status; the condition's name unless given."""
+    """The native status to show; the condition's name by default."""
 
     @property
-    def shown(self) -> str:
+    def native_status(self) -> str:
         return self.name or self.condition
 
+    @property
+    def meaning(self) -> Meaning:
+        return MEANINGS[self.condition]
 
-class Status(Part):
-    """A column and its native values per condition, or an ordered list of cases."""
+
+class Status(Section):
+    """A column with its native values per condition, or an ordered list of cases."""
 
     column: Name | None = None
     expression: Sql | None = None
     cases: tuple[Case, ...] = ()
-    ready: tuple[Native, ...] = ()
-    waiting: tuple[Native, ...] = ()
-    retrying: tuple[Native, ...] = ()
-    running: tuple[Native, ...] = ()
-    failed: tuple[Native, ...] = ()
-    terminal: tuple[Native, ...] = ()
-    done: tuple[Native, ...] = ()
-    cancelled: tuple[Native, ...] = ()
+    ready: tuple[Scalar, ...] = ()
+    waiting: tuple[Scalar, ...] = ()
+    retrying: tuple[Scalar, ...] = ()
+    running: tuple[Scalar, ...] = ()
+    failed: tuple[Scalar, ...] = ()
+    terminal: tuple[Scalar, ...] = ()
+    done: tuple[Scalar, ...] = ()
+    cancelled: tuple[Scalar, ...] = ()
 
     @property
-    def values(self) -> dict[Native, Mapped]:
-        return {value: part for part in PARTS for value in getattr(self, part)}
+    def values(self) -> dict[Scalar, Meaning]:
+        return {value: meaning for key, meaning in MEANINGS.items() for value in getattr(self, key)}
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        listed = [value for part in PARTS for value in getattr(self, part)]
+        listed = [value for key in MEANINGS for value in getattr(self, key)]
         if sum((self.column is not None, self.expression is not None, bool(self.cases))) != 1:
-            raise PydanticCustomError("status", "name a column, an expression, or a list of cases")
+            raise PydanticCustomError("status", "give a column, an expression or a list of cases")
         if bool(listed) == bool(self.cases):
-            raise PydanticCustomError("status", "a column needs its native values per condition, cases have none")
+            raise PydanticCustomError("status", "a column needs native values per condition; cases must not have any")
         if len(set(listed)) < len(listed):
-            raise PydanticCustomError("status", "a native value has two conditions; keep one")
-        names = [case.shown for case in self.cases]
+            raise PydanticCustomError("status", "a native value is listed under two conditions; keep one")
+        names = [case.native_status for case in self.cases]
         if len(set(names)) < len(names):
-            raise PydanticCustomError("status", "two cases have the same name; give each its own")
+            raise PydanticCustomError("status", "two cases have the same name; rename one")
         return self
 
 
-class Join(Part):
-    """Another table with at most one row for each of ours."""
+class Join(Section):
+    """Another table with at most one row for each row of the mapped table."""
 
     table: Name
     schema_: Name | None = Field(None, alias="schema")
     match: Mapping[Name, Name] = Field(min_length=1)
-    """Its column → our column."""
+    """Its column → the column of the mapped table."""
 
 
-class History(Part):
-    """Another table with a row for each past attempt, or an array in our own row."""
+class History(Section):
+    """Past attempts: another table with one row for each, or an array in the row itself."""
 
     table: Name | None = None
     schema_: Name | None = Field(None, alias="schema")
     match: Mapping[Name, Name] = Field(default_factory=dict)
-    """Its column → our column."""
+    """Its column → the column of the mapped table."""
     column: Name | None = None
-    """An array of objects (`jsonb[]` or JSON) in our own row, instead of a table."""
+    """An array of objects (`jsonb[]` or JSON) in the row itself."""
     at: Name
     outcome: Name | None = None
     error: Name | None = None
@@ -156,22 +162,22 @@ class History(Part):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.table is None) == (self.column is None) or (self.table is not None and not self.match):
-            raise PydanticCustomError("history", "name a table and what it is matched by, or a column with an array")
+            raise PydanticCustomError("history", "give either a table with match, or a column with an array")
         return self
 
 
-class TableMapping(Part):
-    """One queue table."""
+class TableMapping(Section):
+    """The mapping of one queue table."""
 
     schema_: Name | None = Field(None, alias="schema")
     table: Name
     keys: Keys = Field(alias="key")
-    """The column, or the columns, that tell every row from every other."""
+    """The column or columns that identify a row."""
     joins: Mapping[Name, Join] = Field(default_factory=dict)
     status: Status
     type: Source | None = None
     references: tuple[Name, ...] = ()
-    """Columns a bare word is also looked for in: a queue, a customer."""
+    """Further columns that a bare word in a filter searches, for example a queue or a customer."""
     attempts: Source | None = None
     max_attempts: Limit | None = None
     next_run: NextRun | None = None
@@ -179,37 +185,41 @@ class TableMapping(Part):
     created: Source | None = None
     updated: Source | None = None
     executed: Source | None = None
-    """When it was last executed; what a canary is judged by. `updated` unless given."""
+    """When it was last executed, which decides the result of a canary; `updated` by default."""
     since: Source | None = None
-    """When it began to run; what `stuck_after` is counted from. `updated` unless given."""
+    """When it began to run; `stuck_after` counts from here. `updated` by default."""
     stuck_after: Duration | None = None
+    stuck: tuple[RowRule, ...] = ()
+    """Running rows that are stuck at once, for example because their worker is dead."""
+    held: tuple[RowRule, ...] = ()
+    """Ready rows that its system does not take for now. Nobody can tell when they run."""
     times: Literal["timestamp", "text", "datetime", "epoch", "epoch_ms"] | None = None
-    """How times are stored, where the column's type does not tell: text is ISO 8601 with an offset, datetime is as
-    SQLite's datetime() writes it, epoch counts seconds and epoch_ms milliseconds since 1970. A time that is there
-    is replaced in the form it has."""
+    """How times are stored, if the column type does not say: text is ISO 8601 with an offset, datetime is the format of
+    SQLite's datetime(), epoch counts seconds and epoch_ms milliseconds since 1970. A written time keeps the format of
+    the time it replaces."""
     time_zone: str = "UTC"
-    """What timestamps without a zone are written in."""
+    """The time zone of timestamps without a zone."""
     history: History | None = None
-    requeue: Requeue | None = None
+    requeue: RequeueSection | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if MAIN in self.joins:
-            raise PydanticCustomError("joins", "job is the mapped table itself; give the join another name")
+        if TABLE_ALIAS in self.joins:
+            raise PydanticCustomError("joins", "job is the name of the mapped table; give the join another name")
         return self
 
 
-class Options(Part):
-    """The config keys of this plugin, beside `plugin` and `policy`."""
+class Options(Section):
+    """The config keys of this plugin, in addition to `plugin` and `policy`."""
 
     url: str
     preset: str | None = None
     mapping: TableMapping | None = Field(None, json_schema_extra={"in_a_file": True})
-    """Inline, or the path of a file that holds it."""
+    """The mapping itself, or the path of a file that contains it."""
     schema_: Name | None = Field(None, alias="schema")
-    """Where the tables of a preset are, if not where its own system puts them."""
+    """The schema of a preset's tables, if it is not the default."""
     tables: Mapping[Name, Name] = Field(default_factory=dict)
-    """What tables of a preset are called here: its name → yours."""
+    """Other names for the tables of a preset: its name → the name in this database."""
     time_zone: str | None = None
 
     _where: Where | None = PrivateAttr(None)
@@ -217,13 +227,13 @@ class Options(Part):
     @model_validator(mode="after")
     def _one(self, info: ValidationInfo) -> Self:
         if (self.preset is None) == (self.mapping is None):
-            raise PydanticCustomError("source", "give a preset or a mapping, not both and not neither")
+            raise PydanticCustomError("source", "give either a preset or a mapping")
         if info.context and "where" in info.context:
             self._where = info.context["where"]
         return self
 
     def where(self, *loc: str | int) -> str:
-        """Where a key of the mapping stands: `file:line`, or the preset's name."""
+        """The location of a key of the mapping: `file:line`, or the preset's name."""
         if self.preset is not None:
             return f"preset {self.preset}"
         return "" if self._where is None else self._where(("mapping", *loc))

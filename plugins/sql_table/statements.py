@@ -1,4 +1,4 @@
-"""The SQL of a guarded write: every name quoted by the dialect, every value bound."""
+"""The SQL of a guarded write, with quoted names and bound values."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 from console.core.backend import Change
 from console.sql.sqlite import SqliteDatabase
 from console.sql.values import castable
-from plugins.sql_table.attaching import Attached
 from plugins.sql_table.fragments import fragment
-from plugins.sql_table.handing_back import Argument, FunctionCall
-from plugins.sql_table.image import Part, RowImage
-from plugins.sql_table.reading import Reading
+from plugins.sql_table.image import ImageColumn, RowImage
+from plugins.sql_table.layout import MappedLayout
+from plugins.sql_table.mapping_types import STATEMENT_VALUES
+from plugins.sql_table.requeue_schema import Argument, FunctionCall
+from plugins.sql_table.resolved import ResolvedMapping
 from plugins.sql_table.tables import quoted
-from plugins.sql_table.vocabulary import WRITTEN
 
 
 class Statements:
-    """The statements of one mapping, with every name quoted by the dialect and every value bound."""
+    """The statements of one mapping."""
 
-    def __init__(self, attached: Attached, reading: Reading, image: RowImage) -> None:
+    def __init__(self, resolved: ResolvedMapping, layout: MappedLayout, image: RowImage) -> None:
         self._requeue = requeue = image.requeue
-        self._attached = attached
+        self._resolved = resolved
         self._parts = image.parts
-        self._sqlite = attached.sqlite
-        self._key_types = [found.type for found in reading.keys]
-        quote = attached.database.dialect.identifier_preparer.quote_identifier
+        self._sqlite = resolved.sqlite
+        self._key_types = [found.type for found in layout.keys]
+        quote = resolved.database.dialect.identifier_preparer.quote_identifier
         self._quote: Callable[[str], str] = quote
-        self.table = quoted(attached.database, attached.table.schema, attached.table.name)
+        self.table = quoted(resolved.database, resolved.table.schema, resolved.table.name)
         self.seen = self._select("", None)
         self.held = self._select("" if self._sqlite else " FOR UPDATE SKIP LOCKED", requeue.lock)
         self.update = self._update()
@@ -42,8 +42,8 @@ class Statements:
         return f"%({name})s::{castable(type)}" if type else f"%({name})s"
 
     def _key_is(self, table: str) -> str:
-        """To the letter, whatever collation a column of SQLite has: another row of a NOCASE key is another row."""
-        keys = self._attached.mapping.keys
+        """Compares a key exactly, even if the SQLite column has a NOCASE collation."""
+        keys = self._resolved.mapping.keys
         same = [
             f"{table}.{self._quote(key)} = {self._mark(f'k{n}', type)}"
             for n, (key, type) in enumerate(zip(keys, self._key_types, strict=True))
@@ -51,43 +51,43 @@ class Statements:
         return " AND ".join([*same, *(f"{one} COLLATE BINARY" for one in same if self._sqlite)])
 
     def _select(self, locking: str, lock: str | None) -> str:
-        """Key, image and lock of some rows; taken first, so that a lock is tried on no other."""
-        keys = [f"job.{self._quote(key)}" for key in self._attached.mapping.keys]
+        """Selects key, image and lock of some rows. A subquery selects the rows, so that no other lock is tried."""
+        keys = [f"job.{self._quote(key)}" for key in self._resolved.mapping.keys]
         own = None if lock is None else self._driver_sql(lock, frozenset(), self._names(lock))
         listed = ", ".join([*keys, *(self._read(part) for part in self._parts), f"({own})" if own else "1"])
         if self._sqlite:
             return f"SELECT {listed} FROM {self.table} AS job {self._joins()} WHERE {self._key_is('job')}"
         arrays = ", ".join(self._mark(f"k{n}", f"{type}[]") for n, type in enumerate(self._key_types))
-        chosen = ", ".join(f"x.{self._quote(key)}" for key in self._attached.mapping.keys)
+        chosen = ", ".join(f"x.{self._quote(key)}" for key in self._resolved.mapping.keys)
         taken = f"SELECT x.* FROM {self.table} AS x WHERE ({chosen}) IN (SELECT * FROM unnest({arrays})){locking}"
         return f"SELECT {listed} FROM ({taken}) AS job {self._joins()}"
 
-    def _read(self, part: Part) -> str:
+    def _read(self, part: ImageColumn) -> str:
         if part.read is not None:
             return f"({self._driver_sql(part.read, frozenset(), self._names(part.read))})"
         alias, _, column = part.column.partition(".")
-        if part.column not in self._attached.table.columns and alias in self._attached.joined:
+        if part.column not in self._resolved.table.columns and alias in self._resolved.joined:
             return f"{self._quote(alias)}.{self._quote(column)}"
         return f"job.{self._quote(part.column)}"
 
     def _joins(self) -> str:
         joined = []
-        for alias, (table, _) in self._attached.joined.items():
-            match = self._attached.mapping.joins[alias].match
-            name, other = quoted(self._attached.database, table.schema, table.name), self._quote(alias)
+        for alias, (table, _) in self._resolved.joined.items():
+            match = self._resolved.mapping.joins[alias].match
+            name, other = quoted(self._resolved.database, table.schema, table.name), self._quote(alias)
             same = " AND ".join(f"{other}.{self._quote(a)} = job.{self._quote(b)}" for a, b in match.items())
             joined.append(f"LEFT JOIN {name} AS {other} ON {same}")
         return " ".join(joined)
 
     def _driver_sql(self, text: str, binds: frozenset[str], tables: Mapping[str, str], **marks: str) -> str:
-        """A fragment as the driver takes it, each value by the mark given for it or by its own name."""
+        """A fragment for the driver; `marks` replaces the placeholders of single values."""
         doubled = "%" if self._sqlite else "%%"
         return fragment(text, binds).sql(
             tables, lambda name: marks.get(name, self._mark(name)), lambda sql: sql.replace("%", doubled)
         )
 
     def _names(self, text: str) -> dict[str, str]:
-        return self._attached.names(text, WRITTEN | {"value"}, "requeue")
+        return self._resolved.names(text, STATEMENT_VALUES | {"value"}, "requeue")
 
     def _update(self) -> str:
         written = [(n, part) for n, part in enumerate(self._parts) if part.is_set]
@@ -95,7 +95,7 @@ class Statements:
         name = self.table if self._sqlite else f"{self.table} AS job"
         return f"UPDATE {name} SET {sets} WHERE {self._key_is(self.table if self._sqlite else 'job')}"
 
-    def _written(self, n: int, part: Part) -> str:
+    def _written(self, n: int, part: ImageColumn) -> str:
         mark = self._mark(f"v{n}", part.stored.type)
         if part.write is None:
             return mark
@@ -106,13 +106,13 @@ class Statements:
     def _all_steps(self) -> list[str]:
         steps = []
         for n, text in enumerate(self._requeue.statements):
-            names = self._attached.names(text, WRITTEN, "requeue", "statements", n)
-            steps.append(self._driver_sql(text, WRITTEN, names, key=self._mark("k0", self._key_types[0])))
+            names = self._resolved.names(text, STATEMENT_VALUES, "requeue", "statements", n)
+            steps.append(self._driver_sql(text, STATEMENT_VALUES, names, key=self._mark("k0", self._key_types[0])))
         return steps
 
     def _call(self, function: FunctionCall) -> str:
-        """The function called for each of many rows by one statement."""
-        schema = function.schema_ or self._attached.mapping.schema_
+        """One statement that calls the function for many rows."""
+        schema = function.schema_ or self._resolved.mapping.schema_
         self._require_function(schema, function.name)
         given = function.arguments
         if isinstance(given, Mapping):
@@ -126,15 +126,15 @@ class Statements:
         return f"SELECT {name}({', '.join(listed)}) FROM {chosen}"
 
     def _require_function(self, schema: str | None, name: str) -> None:
-        if isinstance(self._attached.database, SqliteDatabase):
-            raise self._attached.wrong("SQLite has no stored functions", "requeue", "function")
-        found = self._attached.database.fetch(
+        if isinstance(self._resolved.database, SqliteDatabase):
+            raise self._resolved.fault("SQLite has no stored functions", "requeue", "function")
+        found = self._resolved.database.fetch(
             "SELECT 1 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.proname = %(name)s"
             " AND CASE WHEN %(schema)s::text IS NULL THEN pg_function_is_visible(p.oid)"
             " ELSE n.nspname = %(schema)s END", {"name": name, "schema": schema},
         )
         if not found:
-            raise self._attached.wrong(f"there is no function {name!r}", "requeue", "function", "name")
+            raise self._resolved.fault(f"there is no function {name!r}", "requeue", "function", "name")
 
     def _argument(self, value: Argument) -> str:
         match value:
@@ -150,13 +150,13 @@ class Statements:
                 return str(value)
 
     def _all_times(self) -> dict[str, int]:
-        """`now` and `due`, where they are used, and which part of the after-image holds them."""
+        """The positions of `now` and `due` in the after-image, if they are used."""
         given = {name: assigned.time for name, assigned in self._requeue.set.items() if assigned.time}
         names = [part.name for part in self._parts]
         return {time: names.index(name) for name, time in given.items()}
 
     def times(self, change: Change) -> dict[str, Any]:
-        """`:now` and `:due` as the after-image has them."""
+        """The values of `:now` and `:due` from the after-image."""
         return {name: change.after[place] for name, place in self._times.items()}
 
     def called_with(self, changes: Sequence[Change]) -> dict[str, Any]:

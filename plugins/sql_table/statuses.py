@@ -1,4 +1,4 @@
-"""What finds the rows of a native status: a column's values as index ranges, or ordered predicates."""
+"""The native statuses of a mapping, and the predicates that find their rows."""
 
 from __future__ import annotations
 
@@ -12,89 +12,88 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from console.core.faults import BackendFault
+from console.core.policy import Phase
 from console.sql.layout import Expression, Predicate
-from plugins.sql_table.attaching import Attached, Found
-from plugins.sql_table.vocabulary import PARTS, Mapped, Native
+from console.sql.table import Meaning
+from plugins.sql_table.mapping_types import MEANINGS, Scalar
+from plugins.sql_table.resolved import ResolvedColumn, ResolvedMapping, bound
 
 _TEXTUAL = re.compile("CHAR|CLOB|TEXT", re.I)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-def bound(value: Any) -> Expression:
-    """A value of the mapping, of no declared type: an enum takes it as well as text does."""
-    return sa.bindparam(None, value, type_=sa.types.NullType(), unique=True)
-
-
 class Statuses:
-    """The native status of one mapping as shown, what each value means, and what finds its rows."""
+    """The native status of one mapping, the meaning of its values, and the predicates that find their rows."""
 
-    def __init__(self, attached: Attached) -> None:
-        self._attached = attached
-        self._mapping = attached.mapping
-        self._sqlite = attached.sqlite
-        self.stored: dict[Native, Mapped] = {}
-        """Native value, as the column holds it → what it means; nothing where the status is told by cases."""
-        self.shown, self.meanings, self.leads = self._read()
+    def __init__(self, resolved: ResolvedMapping) -> None:
+        self._resolved = resolved
+        self._mapping = resolved.mapping
+        self._sqlite = resolved.sqlite
+        self.stored: dict[Scalar, Meaning] = {}
+        """Stored native value → its meaning. Empty if the status is defined by cases."""
+        self.native, self.meanings, self.base_filters = self._read()
 
-    def by_value(self) -> list[tuple[Mapped, Predicate]]:
-        """Each native value as an index range of its own."""
-        column = self._exactly(self._attached.column(self._mapping.status.column or "").expression)
+    def by_value(self) -> list[tuple[Meaning, Predicate]]:
+        """The predicate of each native value, which is one index range."""
+        column = self._exactly(self._resolved.column(self._mapping.status.column or "").expression)
         return [(part, column == bound(value)) for value, part in self.stored.items()]
 
     def _exactly(self, column: Expression) -> Expression:
-        """Compared to the letter, whatever collation a column of SQLite has: a status is what is shown."""
+        """The column for exact comparison, even if the SQLite column has a NOCASE collation."""
         return sa.collate(column, "BINARY") if self._sqlite else column
 
     @cached_property
     def indexed(self) -> bool:
         """Whether an index finds the rows of a status."""
         column = self._mapping.status.column
-        if column is None or column not in self._attached.table.columns or _awkward(self._attached.table.shown):
+        table = self._resolved.table
+        if column is None or column not in table.columns or _has_extra_dot(table.full_name):
             return False
-        return self._attached.database.has_index(self._attached.table.shown, (column,))
+        return self._resolved.database.has_index(self._resolved.table.full_name, (column,))
 
-    def _read(self) -> tuple[Expression, dict[Any, Mapped], dict[Mapped | None, Predicate | None]]:
-        """The native status as shown, what each means, and what finds the rows of each meaning."""
+    def _read(self) -> tuple[Expression, dict[Any, Meaning], dict[Meaning, Predicate | None]]:
+        """The native status, the meaning of each value, and the predicate for each meaning."""
         status = self._mapping.status
         if status.cases:
             return self._cases()
         if status.column is not None:
-            found = self._attached.column(status.column, "status", "column")
+            found = self._resolved.column(status.column, "status", "column")
         else:
-            found = self._attached.expression(cast("str", status.expression), "status", "expression")
+            found = self._resolved.expression(cast("str", status.expression), "status", "expression")
         labels = found.column.labels
         known = {
             value: part for value, part in status.values.items()
-            if self._attached.options.preset is None or labels is None or value in labels  # of another version
+            # A preset also lists values that another version of the queue lacks.
+            if self._resolved.options.preset is None or labels is None or value in labels
         }
         self.stored = meanings = self._meanings(known, found)
         column = self._exactly(found.expression)
-        leads: dict[Mapped | None, Predicate | None] = {
-            part: _any_of(column, [value for value, meant in meanings.items() if meant == part])
-            for part in PARTS if part in meanings.values()
+        base_filters: dict[Meaning, Predicate | None] = {
+            meaning: _any_of(column, [value for value, mapped in meanings.items() if mapped is meaning])
+            for meaning in MEANINGS.values() if meaning in meanings.values()
         }
-        leads[None] = self._strange(found, meanings)
-        shown = found.expression if self._sqlite or found.type == "text" else sa.cast(found.expression, sa.Text)
+        base_filters[Phase.UNKNOWN] = self._unmapped(found, meanings)
+        native = found.expression if self._sqlite or found.type == "text" else sa.cast(found.expression, sa.Text)
         texts = {text_of(value): part for value, part in meanings.items()}
-        return shown, (dict(meanings) if self._sqlite else cast("dict[Any, Mapped]", texts)), leads
+        return native, (dict(meanings) if self._sqlite else cast("dict[Any, Meaning]", texts)), base_filters
 
-    def _meanings(self, known: Mapping[Native, Mapped], found: Found) -> dict[Native, Mapped]:
-        """By the value as the column holds it, which a text and a number of the mapping may share."""
-        written: dict[Native, Native] = {}
-        meanings: dict[Native, Mapped] = {}
+    def _meanings(self, known: Mapping[Scalar, Meaning], found: ResolvedColumn) -> dict[Scalar, Meaning]:
+        """Stored value → meaning. A text and a number in the mapping may be the same stored value."""
+        written: dict[Scalar, Scalar] = {}
+        meanings: dict[Scalar, Meaning] = {}
         for value, part in known.items():
             held = self._fitting(value, found)
             first = written.setdefault(held if self._sqlite else text_of(held), value)
             if first != value:
-                told = f"{first!r} and {value!r} are one value of a column of type {found.type}"
-                raise self._attached.wrong(told, "status", fix="Keep one of them.")
+                problem = f"{first!r} and {value!r} are the same value in a column of type {found.type}"
+                raise self._resolved.fault(problem, "status", fix="Keep one of them.")
             meanings[held] = part
         return meanings
 
-    def _fitting(self, value: Native, found: Found) -> Native:
-        """The value as the column holds it, or why it cannot."""
+    def _fitting(self, value: Scalar, found: ResolvedColumn) -> Scalar:
+        """The value as the column stores it; raises WrongSchema if it cannot."""
         if not self._sqlite:
-            self._attached.require_fit(value, found.column, "status")
+            self._resolved.require_fit(value, found.column, "status")
             return value
         if _TEXTUAL.search(found.type):
             return text_of(value)
@@ -102,20 +101,20 @@ class Statuses:
         written = isinstance(value, str) and of_numbers and _WHOLE.fullmatch(value)
         return int(value) if written or isinstance(value, bool) else value
 
-    def _strange(self, found: Found, meanings: Mapping[Native, Mapped]) -> Predicate | None:
-        """Rows whose status nobody mapped; None where there can be none."""
+    def _unmapped(self, found: ResolvedColumn, meanings: Mapping[Scalar, Meaning]) -> Predicate | None:
+        """The predicate for rows with an unmapped status; None if there can be none."""
         column, labels = self._exactly(found.expression), found.column.labels
         if labels is not None:
             others = [label for label in labels if label not in meanings]
-            unmapped = [] if found.column.not_null else [column.is_(None)]
-            return sa.or_(*unmapped, *([_any_of(column, others)] if others else [])) if unmapped or others else None
+            null = [] if found.column.not_null else [column.is_(None)]
+            return sa.or_(*null, *([_any_of(column, others)] if others else [])) if null or others else None
         ordered = self._in_column_order(found, meanings)
         if ordered is None:
             return _outside(column, list(meanings))
-        return self._few_in_sqlite(found, ordered) if self._sqlite else _ranges(column, ordered, found)
+        return self._subquery_of_ranges(found, ordered) if self._sqlite else _ranges(column, ordered, found)
 
-    def _in_column_order(self, found: Found, meanings: Mapping[Native, Mapped]) -> list[Any] | None:
-        """The values as the column itself orders them; None where that is not one order, or not known."""
+    def _in_column_order(self, found: ResolvedColumn, meanings: Mapping[Scalar, Meaning]) -> list[Any] | None:
+        """The values in the order of the column; None if they have no common or no known order."""
         values: list[Any] = list(meanings)
         if len({isinstance(value, str) for value in values}) > 1 or found.type == "boolean":
             return None
@@ -124,50 +123,50 @@ class Statuses:
         status = self._mapping.status.column
         if status is None or not self.indexed:
             return None
-        # Under the column's own collation, which may order texts otherwise than Python does.
+        # The column's collation may order text differently from Python.
         known = sa.select(sa.func.unnest(sa.bindparam("v", type_=ARRAY(sa.Text()))).label("v"))
         stored = sa.cast(found.expression, sa.Text).label("v")
-        none = sa.select(stored).select_from(self._attached.main).where(sa.false())
+        none = sa.select(stored).select_from(self._resolved.main).where(sa.false())
         both = sa.union_all(none, known).subquery()
         asked = sa.select(both.c.v).order_by(both.c.v)
         try:
-            rows = self._attached.database.fetch(
-                str(asked.compile(dialect=self._attached.database.dialect)), {"v": values}
+            rows = self._resolved.database.fetch(
+                str(asked.compile(dialect=self._resolved.database.dialect)), {"v": values}
             )
         except BackendFault:
             return None
         return [value for (value,) in rows]
 
-    def _few_in_sqlite(self, found: Found, known: list[Any]) -> Predicate:
-        """Ranges an index finds at once; found first, because SQLite would rather walk all rows in their order."""
-        if not (self.indexed and self._attached.table.is_table):
+    def _subquery_of_ranges(self, found: ResolvedColumn, known: list[Any]) -> Predicate:
+        """The ranges as a subquery; otherwise SQLite reads all rows in order instead of using the index."""
+        if not (self.indexed and self._resolved.table.is_table):
             return _ranges(self._exactly(found.expression), known, found)
-        strange = self._attached.main.element.alias("strange").c
-        column = self._exactly(strange[self._mapping.status.column])
-        chosen = sa.select(strange.rowid).where(_ranges(column, known, found))
-        return self._attached.main.c.rowid.in_(chosen)  # type: ignore[no-any-return]
+        other = self._resolved.main.element.alias("other").c
+        column = self._exactly(other[self._mapping.status.column])
+        chosen = sa.select(other.rowid).where(_ranges(column, known, found))
+        return self._resolved.main.c.rowid.in_(chosen)  # type: ignore[no-any-return]
 
-    def _cases(self) -> tuple[Expression, dict[Any, Mapped], dict[Mapped | None, Predicate | None]]:
+    def _cases(self) -> tuple[Expression, dict[Any, Meaning], dict[Meaning, Predicate | None]]:
         cases = self._mapping.status.cases
-        holds = [self._attached.predicate(case.when, "status", "cases", n, "when") for n, case in enumerate(cases)]
-        shown = sa.case(*((held, bound(case.shown)) for held, case in zip(holds, cases, strict=True)))
+        holds = [self._resolved.predicate(case.when, "status", "cases", n, "when") for n, case in enumerate(cases)]
+        native = sa.case(*((held, bound(case.native_status)) for held, case in zip(holds, cases, strict=True)))
         first = [
             sa.and_(held, *(_fails(earlier) for earlier in holds[:n])) for n, held in enumerate(holds)
         ]
-        leads: dict[Mapped | None, Predicate | None] = {}
-        for part in PARTS:
-            if mine := [held for held, case in zip(first, cases, strict=True) if case.condition == part]:
-                leads[part] = sa.or_(*mine)
-        leads[None] = sa.and_(*map(_fails, holds))
-        return sa.cast(shown, sa.Text), {case.shown: case.condition for case in cases}, leads
+        base_filters: dict[Meaning, Predicate | None] = {}
+        for meaning in MEANINGS.values():
+            if mine := [held for held, case in zip(first, cases, strict=True) if case.meaning is meaning]:
+                base_filters[meaning] = sa.or_(*mine)
+        base_filters[Phase.UNKNOWN] = sa.and_(*map(_fails, holds))
+        return sa.cast(native, sa.Text), {case.native_status: case.meaning for case in cases}, base_filters
 
 
-def _awkward(name: str) -> bool:
-    """Names the rest of the SQL machinery, which joins schema and table by a dot, could misread."""
+def _has_extra_dot(name: str) -> bool:
+    """Whether console.sql, which separates schema and table by a dot, would misread this name."""
     return name.count(".") > 1
 
 
-def text_of(value: Native) -> str:
+def text_of(value: Scalar) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -181,9 +180,9 @@ def _outside(column: Expression, values: list[Any]) -> Predicate:
     return sa.or_(column.is_(None), column.not_in([bound(value) for value in values]))
 
 
-def _ranges(column: Expression, ordered: list[Any], found: Found) -> Predicate:
-    """Values that are none of these, as ranges: an index finds at once that there are none. "Is NULL" of a column
-    that never is would keep SQLite from taking the ranges by the index."""
+def _ranges(column: Expression, ordered: list[Any], found: ResolvedColumn) -> Predicate:
+    """All other values as ranges, so that an index finds quickly that there are none. A needless IS NULL would keep
+    SQLite from using the index."""
     between = [sa.and_(column > bound(low), column < bound(high)) for low, high in pairwise(ordered)]
     nothing = [] if found.column.not_null else [column.is_(None)]
     return sa.or_(*nothing, column < bound(ordered[0]), *between, column > bound(ordered[-1]))

@@ -1,4 +1,4 @@
-"""Times as a mapped table stores them, and how columns that store them differently are brought together."""
+"""How a mapped table stores times, and how columns with different formats are converted to a common one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WITH_ZONE, _WITHOUT_ZONE = "timestamp with time zone", "timestamp without time 
 
 
 class Epoch:
-    """A number of units since 1970."""
+    """Times stored as a number of units since 1970."""
 
     def __init__(self, unit: timedelta, *, sqlite: bool) -> None:
         self._unit = unit
@@ -53,7 +53,7 @@ class Epoch:
         return self.compared(column)
 
     def _edges(self) -> tuple[Expression, Expression]:
-        """What a calendar holds; numbers beyond it are no times."""
+        """The first and last number that Python's calendar can represent."""
         first = (datetime.min.replace(tzinfo=UTC) - _START) // self._unit
         last = (datetime.max.replace(tzinfo=UTC) - _START) // self._unit
         return sa.literal_column(str(first)), sa.literal_column(str(last + 1))
@@ -67,14 +67,21 @@ class TimeKind:
     style: TimeStyle
     precision: int | None = None
     form: str = ""
-    """A time in the form to write where none was there, for text."""
+    """For text: an example of the format to write if the column was empty."""
 
     def encode(self, instant: datetime, instead_of: Any = None) -> Any:
-        """What is stored for an instant: to the digits the column keeps, text in the form of what was there."""
+        """The value to store: with the precision of the column, or for text in the format of the replaced value."""
         if isinstance(self.style, IsoText):
             return _in_form(instant, instead_of if isinstance(instead_of, str) else self.form, self.style)
         kept = 10 ** (6 - self.precision) if self.precision is not None and self.precision < 6 else 1
         return self.style.encode(instant.replace(microsecond=instant.microsecond // kept * kept))
+
+
+    def decode(self, imaged: Any) -> datetime | None:
+        """The time in an image, where timestamps are ISO 8601 text; None if it is none."""
+        if isinstance(self.style, IsoText | Epoch) or not isinstance(imaged, str):
+            return self.style.decode(imaged)
+        return self.style.decode(datetime.fromisoformat(imaged))
 
 
 def _in_form(instant: datetime, form: str, style: IsoText) -> str:
@@ -92,10 +99,10 @@ def _in_form(instant: datetime, form: str, style: IsoText) -> str:
 
 
 def kind_of(type: str, declared: str | None, zone: Any, *, sqlite: bool, precision: int | None = None) -> TimeKind:
-    """The kind of a column of that type; a ValueError says why it can be none."""
+    """How a column of this type stores times; raises ValueError if it cannot."""
     if declared in ("epoch", "epoch_ms"):
         if not sqlite and type not in _NUMBERS:
-            raise ValueError(f"is {type}, not a number of seconds: leave out `times`")
+            raise ValueError(f"is {type}, not a number; remove `times`")
         unit = timedelta(seconds=1) if declared == "epoch" else timedelta(milliseconds=1)
         return TimeKind(declared, Epoch(unit, sqlite=sqlite))
     if sqlite:
@@ -104,12 +111,12 @@ def kind_of(type: str, declared: str | None, zone: Any, *, sqlite: bool, precisi
         return TimeKind(_WITH_ZONE, Aware(), precision)
     if type == _WITHOUT_ZONE:
         return TimeKind(_WITHOUT_ZONE, Naive(zone), precision)
-    hint = "; say `times: epoch` or `times: epoch_ms` if it counts from 1970" if type in _NUMBERS else ""
-    raise ValueError(f"is {type}, which is not a time{hint}")
+    hint = "; use `times: epoch` or `times: epoch_ms` if it counts from 1970" if type in _NUMBERS else ""
+    raise ValueError(f"is {type}, not a time{hint}")
 
 
 def common(kinds: Iterable[TimeKind], zone: Any, *, sqlite: bool) -> tuple[TimeStyle, Callable[[TimeKind, Any], Any]]:
-    """One style for all of them, and how an expression of each kind is brought to it."""
+    """A common style, and a function that converts an expression of each kind to it."""
     found = {kind.name: kind.style for kind in kinds}
     if not found:
         return (IsoText(zone) if sqlite else Aware()), lambda _kind, expression: expression
@@ -119,7 +126,7 @@ def common(kinds: Iterable[TimeKind], zone: Any, *, sqlite: bool) -> tuple[TimeS
 
 
 def _aware(kind: TimeKind, expression: Any, zone: Any) -> Any:
-    """PostgreSQL only: in SQLite all columns of a mapping store times alike."""
+    """For PostgreSQL only: in SQLite all time columns of a mapping have the same kind."""
     if kind.name == _WITHOUT_ZONE:
         return cast("Any", sa.func.timezone(sa.literal(str(zone), sa.Text()), expression))
     return expression

@@ -1,4 +1,4 @@
-"""What a table of the attached database is really like, asked of the database itself: names are never trusted."""
+"""The tables of the attached database, read from its catalogue."""
 
 from __future__ import annotations
 
@@ -16,45 +16,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its type as the database names it, and what else matters about it."""
+    """One column, with its type as the database names it."""
 
     type: str
     not_null: bool = False
     generated: bool = False
     precision: int | None = None
-    """Digits of a second, where the type says how many."""
+    """Fractional digits of a second, if the type limits them."""
     labels: tuple[str, ...] | None = None
-    """What an enum may hold."""
+    """The values of an enum."""
+    default: str | None = None
+    """The SQL of its default value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table or view as the database describes it."""
+    """A table or view."""
 
     schema: str | None
     name: str
     columns: Mapping[str, Column]
     unique: tuple[frozenset[str], ...] = ()
-    """Sets of columns that no two rows share; whole indexes without expressions only."""
+    """Column sets with a unique index; partial indexes and expressions do not count."""
     is_table: bool = True
 
     @property
-    def shown(self) -> str:
+    def full_name(self) -> str:
         return f"{self.schema}.{self.name}" if self.schema else self.name
 
-    def tells_apart(self, columns: tuple[str, ...]) -> bool:
+    def is_unique(self, columns: tuple[str, ...]) -> bool:
         return any(found <= frozenset(columns) for found in self.unique)
 
 
-def look_at(database: AnyDatabase, schema: str | None, name: str) -> Table | None:
-    """The table of that name, or None."""
+def find_table(database: AnyDatabase, schema: str | None, name: str) -> Table | None:
+    """The table or view of that name, or None."""
     if isinstance(database, SqliteDatabase):
         return _in_sqlite(database, name)
     return _in_postgres(database, schema, name)
 
 
 def all_tables(database: AnyDatabase) -> list[tuple[str | None, str]]:
-    """(schema, name) of every table one may read; a schema only where the name alone would not find it."""
+    """(schema, name) of every readable table; the schema only if the name alone does not find the table."""
     if isinstance(database, SqliteDatabase):
         rows = database.fetch(
             "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
@@ -72,7 +74,7 @@ def all_tables(database: AnyDatabase) -> list[tuple[str | None, str]]:
 
 
 def quoted(database: AnyDatabase, schema: str | None, name: str) -> str:
-    """A table's name for SQL text that goes to the driver."""
+    """A table's quoted name for SQL text."""
     quote = database.dialect.identifier_preparer.quote_identifier
     return quote(name) if schema is None or isinstance(database, SqliteDatabase) else f"{quote(schema)}.{quote(name)}"
 
@@ -83,8 +85,8 @@ def _in_sqlite(database: SqliteDatabase, name: str) -> Table | None:
     if not rows:
         return None
     columns = {
-        column: Column(kind, bool(not_null) or bool(key), generated=hidden in (2, 3))
-        for _, column, kind, not_null, _, key, hidden in rows if hidden != 1
+        column: Column(kind, bool(not_null) or bool(key), generated=hidden in (2, 3), default=default)
+        for _, column, kind, not_null, default, key, hidden in rows if hidden != 1
     }
     unique = []
     if key := frozenset(row[1] for row in rows if row[5]):
@@ -111,13 +113,14 @@ def _in_postgres(database: PostgresDatabase, schema: str | None, name: str) -> T
         "SELECT a.attname::text, format_type(a.atttypid, NULL), a.attnotnull, a.attgenerated <> '',"
         " CASE WHEN t.typname IN ('timestamp', 'timestamptz') AND a.atttypmod >= 0 THEN a.atttypmod END,"
         " CASE WHEN t.typtype = 'e' THEN (SELECT array_agg(e.enumlabel::text ORDER BY e.enumsortorder)"
-        " FROM pg_enum e WHERE e.enumtypid = t.oid) END"
+        " FROM pg_enum e WHERE e.enumtypid = t.oid) END, pg_get_expr(d.adbin, d.adrelid)"
         " FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid"
+        " LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum"
         " WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum", {"oid": oid},
     )
     columns = {
-        column: Column(kind, not_null, generated, precision, None if labels is None else tuple(labels))
-        for column, kind, not_null, generated, precision, labels in rows
+        column: Column(kind, not_null, generated, precision, None if labels is None else tuple(labels), default)
+        for column, kind, not_null, generated, precision, labels, default in rows
     }
     indexes = database.fetch(
         "SELECT array_agg(a.attname::text) FROM pg_index i CROSS JOIN unnest(i.indkey[0:i.indnkeyatts - 1]) k(number)"

@@ -10,9 +10,10 @@ import json
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from console.core.backend import Throughput
 from console.core.faults import BackendBusy
 from console.core.handlers import as_json, as_text
 from console.core.policy import RetryPolicy
@@ -31,13 +32,11 @@ _PATIENCE = 60
 
 
 class _Queue:
-    def __init__(
-        self, database: SqliteDatabase, policy: RetryPolicy, clock: Clock, time: IsoText | None = None
-    ) -> None:
+    def __init__(self, database: SqliteDatabase, policy: RetryPolicy, clock: Clock) -> None:
         self._database = database
         self._policy = policy
         self._clock = clock
-        self._time = time or IsoText()
+        self._time = IsoText()
 
     def _now(self, ahead: timedelta = timedelta(0)) -> str:
         return self._time.encode(self._clock.now() + ahead)
@@ -56,6 +55,21 @@ class _Queue:
 class AsyncTaskQueue(_Queue):
     """The analysis queue over `async_tasks`."""
 
+    def __init__(
+        self,
+        database: SqliteDatabase,
+        policy: RetryPolicy,
+        clock: Clock,
+        types: Sequence[str] = ("ANALYZE_EXECUTED",),
+        runs: Throughput | None = None,
+    ) -> None:
+        """Without `runs` the worker never pauses."""
+        super().__init__(database, policy, clock)
+        self._types = json.dumps(list(types))
+        self._runs = runs
+        self._found: list[str] = []
+        self._next_run: datetime | None = None
+
     def enqueue(self, type: str, entity_id: str, *, delay: timedelta = timedelta(0)) -> str:
         id = str(uuid.uuid4())
         self._transact(
@@ -68,15 +82,38 @@ class AsyncTaskQueue(_Queue):
         return id
 
     def claim(self) -> Claimed | None:
+        """The next task of this run. A run looks for due tasks once, the longest due first."""
+        while True:
+            if not self._found and not self._look():
+                return None
+            if (claimed := self._claim(self._found.pop(0))) is not None:
+                return claimed
+
+    def _look(self) -> bool:
+        """Begin a run if it is time; returns whether there are due tasks."""
+        now, runs = self._clock.now(), self._runs
+        if runs is not None:
+            if self._next_run is not None and now < self._next_run:
+                return False
+            self._next_run = now + runs.every
+        found = self._transact(
+            lambda writer: writer.execute(
+                "SELECT task_id FROM async_tasks WHERE status = 'PENDING' AND next_run_at <= ?"
+                " AND task_type IN (SELECT value FROM json_each(?)) ORDER BY next_run_at LIMIT ?",
+                (self._now(), self._types, 1 if runs is None else runs.items),
+            )
+        )
+        self._found = [id for (id,) in found]
+        return bool(found)
+
+    def _claim(self, id: str) -> Claimed | None:
         now = self._now()
         rows = self._transact(
             lambda writer: writer.execute(
                 "UPDATE async_tasks SET status = 'RUNNING', attempts = coalesce(attempts, 0) + 1, updated_at = ?"
-                " WHERE task_id = (SELECT task_id FROM async_tasks WHERE status = 'PENDING' AND next_run_at <= ?"
-                "                  ORDER BY next_run_at LIMIT 1)"
-                " AND status = 'PENDING' AND next_run_at <= ?"
+                " WHERE task_id = ? AND status = 'PENDING' AND next_run_at <= ?"
                 " RETURNING task_id, task_type, entity_id, attempts",
-                (now, now, now),
+                (now, id, now),
             )
         )
         if not rows:
@@ -156,6 +193,7 @@ class ContractQueue(_Queue):
         max_retries: int = 3,
         timeout: int | None = None,
         delay: timedelta | None = None,
+        interval: timedelta | None = None,
     ) -> str:
         id = str(uuid.uuid4())
         eta = None if delay is None else self._now(delay)
@@ -168,7 +206,7 @@ class ContractQueue(_Queue):
                     func_path,
                     json.dumps(list(args)),
                     json.dumps(dict(kwargs or {})),
-                    json.dumps({"eta": eta, "interval": None}),
+                    json.dumps({"eta": eta, "interval": contract.stored_interval(interval)}),
                     eta,
                     max_retries,
                     timeout,
@@ -200,14 +238,29 @@ class ContractQueue(_Queue):
         def complete(writer: Writer) -> bool:
             won = writer.execute(
                 "UPDATE tasks SET status = 'SUCCESS', updated_at = ?"
-                " WHERE id = ? AND status = 'RUNNING' AND attempts = ? RETURNING last_attempt_at",
+                " WHERE id = ? AND status = 'RUNNING' AND attempts = ? RETURNING last_attempt_at, schedule",
                 (self._now(), task.id, task.attempts),
             )
             if won:
                 self._record(writer, task, "SUCCESS", as_json(result), None, won[0])
+                self._repeat(writer, task.id, won[0][1])
             return bool(won)
 
         return self._transact(complete)
+
+    def _repeat(self, writer: Writer, id: str, schedule: Any) -> None:
+        """Enqueue the next execution of a recurring task, as a task of its own."""
+        interval = contract.interval_of(_parsed(schedule))
+        if interval is None:
+            return
+        now, eta = self._now(), self._now(interval)
+        writer.execute(
+            "INSERT INTO tasks (id, func_path, args, kwargs, status, schedule, eta, max_retries, timeout, attempts,"
+            " created_at, updated_at, error)"
+            " SELECT ?, func_path, args, kwargs, 'PENDING', ?, ?, coalesce(max_retries, 3), timeout, 0, ?, ?, 'null'"
+            " FROM tasks WHERE id = ?",
+            (str(uuid.uuid4()), with_eta(schedule, eta), eta, now, now, id),
+        )
 
     def fail(self, task: Claimed, error: str) -> bool:
         """The predicate is on the counter after the claim: with max_retries 3 the third failure is final."""
@@ -234,7 +287,7 @@ class ContractQueue(_Queue):
                     task.attempts,
                 ),
             )
-            self._record(writer, task, "PENDING" if again else "FAILED", None, as_text(error), won[0])
+            self._record(writer, task, "FAILED", None, as_text(error), won[0])
             return True
 
         return self._transact(fail)
@@ -249,15 +302,18 @@ class ContractQueue(_Queue):
         )
 
     def reclaim(self) -> int:
-        """This queue has no rule for abandoned tasks: they stay RUNNING until a person hands them back."""
+        """This queue has no rule for abandoned tasks: they stay RUNNING until a person requeues them."""
         return 0
 
 
 def with_eta(schedule: Any, eta: str | None) -> str:
     """The schedule JSON with its eta changed; a worker reads it from there."""
+    return json.dumps({**_parsed(schedule), "eta": eta})
+
+
+def _parsed(schedule: Any) -> dict[str, Any]:
     try:
         parsed = json.loads(schedule) if isinstance(schedule, str) else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = {}
-    fields = parsed if isinstance(parsed, dict) else {}
-    return json.dumps({**fields, "eta": eta})
+    return parsed if isinstance(parsed, dict) else {}

@@ -1,4 +1,4 @@
-"""Workflow steps whose state is their most recent transition, in PostgreSQL or in an SQLite file."""
+"""Workflow steps whose state is their most recent transition, in PostgreSQL or SQLite."""
 
 from plugins.workflow_steps.backend import WorkflowSteps
 

@@ -1,8 +1,8 @@
-"""The contract over attached workflow steps."""
+"""The plugin contract for workflow steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -10,24 +10,26 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field
 
-from console.core.backend import Authority, Change, Draft, Finding, Image, Order, Outcome
+from console.core.backend import Authority, Change, Draft, Finding, Image, Operation, Outcome
 from console.core.faults import NoSuchItem, WrongSchema
 from console.core.item import Attempt, Detail, ItemKey
 from console.core.policy import Exponential, PolicyOverride, RetryPolicy, schedule_ahead
 from console.core.ports import Clock, Stop
 from console.core.query import Filter, Sort
-from console.core.text import DETAIL_LIMIT
-from console.sql.backend import SqlBackend, require_columns
+from console.sql.backend import SqlBackend
+from console.sql.checks import require_columns
+from console.sql.database import Binds, BoundStatement
 from console.sql.layout import Layout
-from console.sql.opening import open_database
+from console.sql.open_database import open_database
 from console.sql.sqlite import SqliteDatabase
-from console.sql.statement import Binds, Prepared
 from console.sql.times import IsoText, Naive, zone_named
-from console.sql.values import text
+from console.sql.values import first_characters, native_columns, native_values, text
 from console.sql.where import Where
 from plugins.workflow_steps import schema
-from plugins.workflow_steps.requeue import ABILITIES, Requeue
-from plugins.workflow_steps.rows import StepRows, native
+from plugins.workflow_steps.prediction import INCLUDE_FAILED
+from plugins.workflow_steps.requeue import ABILITIES, SWITCHES, StepPlanner, Unit
+from plugins.workflow_steps.rows import StepRow, StepRows, step_row
+from plugins.workflow_steps.tasks import PREFILTER, Tasks
 from plugins.workflow_steps.writing import StepGuard
 
 if TYPE_CHECKING:
@@ -36,44 +38,53 @@ if TYPE_CHECKING:
 POLICY = RetryPolicy(
     max_attempts=3, backoff=Exponential(timedelta(seconds=2), multiplier=2, cap=timedelta(seconds=60))
 )
-"""What a step without numbers of its own gets. Nothing retries a step in error by itself."""
+"""The policy of steps without own limits. The system does not retry a step in error by itself."""
+
+_TASKS_AT_ONCE = 200
+
 
 class Options(BaseModel):
-    """The config keys of this plugin, beside `plugin` and `policy`."""
+    """The config keys of this plugin, in addition to `plugin` and `policy`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     url: str
     schema_: str = Field("tasker", alias="schema", pattern=r"^[A-Za-z_][A-Za-z0-9_$]*$")
-    """Where the tables are; left out in an SQLite file."""
+    """The schema of the tables. An SQLite file has none."""
     time_zone: str = "UTC"
-    """What TIMESTAMP columns are written in."""
+    """The time zone of TIMESTAMP columns."""
+    batch_size: int = Field(5, ge=1)
+    """How many tasks the orchestrator takes at once."""
     handler: str | None = None
-    """`package.module:function`, called with the step's name and its inputs by `retriage run`."""
+    """`package.module:function`. `retriage run` calls it with the step's name and its inputs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What only the attached tables can tell, and what follows from it."""
+class AttachedTables:
+    """Everything that depends on the attached tables."""
 
-    steps: schema.Steps
+    steps: schema.StepExpressions
     rows: StepRows
-    requeue: Requeue
+    planner: StepPlanner
     guard: StepGuard
+    tasks: Tasks
 
 
 class WorkflowSteps(SqlBackend):
-    """Steps of workflows that belong to someone else."""
+    """The steps of workflows."""
 
     options = Options
     abilities = ABILITIES
+    offered_switches = SWITCHES
 
     @classmethod
     def open(
         cls, name: str, options: Options, policy: PolicyOverride, *, read_only: bool, deadline: timedelta
     ) -> WorkflowSteps:
         text_time = IsoText(zone_named(options.time_zone))
-        functions: dict[str, Callable[..., Any]] = {**text_time.functions, schema.LATER: schema.later_of(text_time)}
+        functions: dict[str, Callable[..., Any]] = {
+            **text_time.functions, schema.ADD_SECONDS: schema.add_seconds_function(text_time)
+        }
         database = open_database(options.url, read_only=read_only, deadline=deadline, functions=functions)
         time = text_time if isinstance(database, SqliteDatabase) else Naive(zone_named(options.time_zone))
         return cls(name, options, policy.over(POLICY), database, time)
@@ -82,48 +93,54 @@ class WorkflowSteps(SqlBackend):
         self, name: str, options: Options, policy: RetryPolicy, database: SqliteDatabase | PostgresDatabase,
         time: Naive | IsoText,
     ) -> None:
-        self.layout_place = schema.Place(options.schema_, isinstance(database, SqliteDatabase))
-        place = f"{database.place} ({self.layout_place.name('workflow_steps')})"
+        self.tables = schema.StepTables(options.schema_, isinstance(database, SqliteDatabase))
+        place = f"{database.place} ({self.tables.name('workflow_steps')})"
         super().__init__(name, "workflow_steps", place, database, replace(policy, max_age=None))
         self.has_max_age = policy.max_age is not None
         self.database = database
         self.handler = options.handler
+        self.batch_size = options.batch_size
         self.time = time
-        self._known: Known | None = None
+        self._attached_tables: AttachedTables | None = None
 
     # -- attaching -------------------------------------------------------------------------------
 
     def _require_tables(self) -> None:
         for table, columns in schema.TABLES.items():
-            require_columns(self.database, self.layout_place.name(table), columns)
-            self._require_plain_times(self.layout_place.name(table))
+            require_columns(self.database, self.tables.name(table), columns)
+            self._require_plain_times(self.tables.name(table))
 
     def _layout(self) -> Layout:
         self._require_tables()
-        place = self.layout_place
+        tables = self.tables = replace(self.tables, has_dead_letters=self.has_dead_letters)
         where = Where(self.name, self.database.dialect, self.time, self.policy)
-        steps = schema.Steps(place, self.policy, self.time, where)
-        rows = StepRows(self.name, self.policy, self.time)
-        requeue = Requeue(self.name, self.policy, self.time, rows)
-        self._known = Known(steps, rows, requeue, StepGuard(self.database, place))
+        steps = schema.StepExpressions(tables, self.policy, self.time, where)
+        rows = StepRows(self.name, self.policy, self.time, has_detector=tables.has_dead_letters)
+        planner = StepPlanner(self.name, self.time, rows)
+        guard, waiting = StepGuard(self.database, tables), Tasks(self.database, tables, self.time)
+        self._attached_tables = AttachedTables(steps, rows, planner, guard, waiting)
         return schema.layout(steps, rows, self.time)
 
+    @property
+    def has_dead_letters(self) -> bool:
+        return bool(self.database.columns(self.tables.name(schema.DEAD_LETTERS)))
+
     def _require_plain_times(self, table: str) -> None:
-        """A time written without a zone into a column with one would be read in the session's: an hour or two off."""
+        """Refuse TIMESTAMP WITH TIME ZONE: times written without a zone would be read in the session's zone."""
         for column, kind in self.database.columns(table).items():
             if kind == "timestamp with time zone":
                 raise WrongSchema(
                     f"column {column} of {table!r} is a {kind}", where=self.database.place,
-                    fix="These tables have TIMESTAMP columns; attach them as their own system creates them.",
+                    fix="The system itself creates TIMESTAMP columns. Attach tables with these columns.",
                 )
 
     @property
-    def known(self) -> Known:
-        """What is known of the tables, which are looked at first if they were not yet."""
-        if self._known is None:
+    def attached(self) -> AttachedTables:
+        """The attached tables; attaches first if necessary."""
+        if self._attached_tables is None:
             self._reader  # noqa: B018  attaches
-        assert self._known is not None
-        return self._known
+        assert self._attached_tables is not None
+        return self._attached_tables
 
     def check(self, clock: Clock) -> Sequence[Finding]:
         from plugins.workflow_steps.checks import findings
@@ -134,72 +151,88 @@ class WorkflowSteps(SqlBackend):
     # -- requeue ---------------------------------------------------------------------------------
 
     def drafts(
-        self, wanted: Sequence[ItemKey] | Filter, sort: Sort, order: Order, now: datetime, stop: Stop
+        self, wanted: Sequence[ItemKey] | Filter, sort: Sort, operation: Operation, now: datetime, stop: Stop
     ) -> Iterator[Sequence[Draft]]:
-        known = self.known
-        columns = (*self._reader.layout.segments[0].roles.row, *known.steps.outlook())
-        if isinstance(wanted, Filter):
-            batches: Any = self._reader.walk(wanted, sort, columns, now, stop)
-        else:
-            batches = [list(self._reader.rows(wanted, now, columns))]
-        for units in known.requeue.units(batches, order):
-            images = known.guard.steps(text(one.step.uuid) for unit in units for one in unit)
-            tasks = known.guard.tasks(one.task for unit in units for one in unit)
-            yield [draft for unit in units for draft in known.requeue.drafts(unit, images, tasks, order, now)]
+        least = self.attached.tasks.least_priority(now, self.batch_size * PREFILTER)
+        selected: dict[str, list[StepRow]] = {}
+        for batch in self._batches(wanted, sort, self._reader.layout.segments[0].roles.row, now, stop):
+            for step in map(step_row, batch):
+                selected.setdefault(text(step.task), []).append(step)
+        tasks = list(selected)
+        for start in range(0, len(tasks), _TASKS_AT_ONCE):
+            some = {task: selected[task] for task in tasks[start : start + _TASKS_AT_ONCE]}
+            yield list(self._drafts(some, least, operation, now))
 
-    def after(self, change: Change, order: Order, at: datetime, due: datetime) -> Image:  # noqa: ARG002  the orchestrator decides when
-        return self.known.requeue.after(change, order, at)
+    def _drafts(
+        self, selected: Mapping[str, list[StepRow]], least: float | None, operation: Operation, now: datetime
+    ) -> Iterator[Draft]:
+        planner, guard = self.attached.planner, self.attached.guard
+        units = self._units(selected, operation, now)
+        decided = [planner.decide(unit, operation, now, least) for unit in units]
+        images = guard.steps(text(step.uuid) for unit in units for step in unit.steps)
+        tasks = guard.tasks(selected)
+        for unit, decisions in zip(units, decided, strict=True):
+            yield from planner.drafts(unit, decisions, images, tasks, now)
 
-    def swap(self, changes: Sequence[Change], order: Order, authority: Authority) -> Sequence[Outcome]:
-        return self.known.guard.swap(changes, order, authority)
+    def _units(self, selected: Mapping[str, list[StepRow]], operation: Operation, now: datetime) -> list[Unit]:
+        """The selected steps by their task, with the other failed steps of the task if the operation includes them."""
+        failed = self.attached.guard.failed(selected)
+        added: dict[str, list[StepRow]] = {}
+        if INCLUDE_FAILED in operation.flags:
+            known = {text(step.uuid) for steps in selected.values() for step in steps}
+            keys = [ItemKey(self.name, (id,)) for ids in failed.values() for id in ids if id not in known]
+            for step in map(step_row, self._reader.rows(keys, now)):
+                added.setdefault(text(step.task), []).append(step)
+        ids = {text(step.uuid) for steps in added.values() for step in steps}
+        return [
+            Unit((*steps, *added.get(task, ())), ids, failed.get(task, ())) for task, steps in selected.items()
+        ]
+
+    def after(self, change: Change, operation: Operation, at: datetime, due: datetime) -> Image:  # noqa: ARG002  its orchestrator decides when it runs
+        return self.attached.planner.after(change, operation, at)
+
+    def compare_and_set(
+        self, changes: Sequence[Change], operation: Operation, authority: Authority
+    ) -> Sequence[Outcome]:
+        return self.attached.guard.compare_and_set(changes, operation, authority)
 
     def images(self, changes: Sequence[Change]) -> Sequence[Image | None]:
-        return self.known.guard.images(changes)
+        return self.attached.guard.images(changes)
 
     # -- one item --------------------------------------------------------------------------------
 
     def item(self, key: ItemKey, now: datetime) -> Detail:
-        known = self.known
-        rows = list(self._reader.rows([key], now, (*self._roles_row(), *known.steps.outlook())))
-        if not rows:
+        rows = self.attached.rows
+        found = list(self._reader.rows([key], now))
+        if not found:
             raise NoSuchItem(str(key))
-        item = known.rows.read(rows[0], now)
-        one = known.requeue.planned(rows[0])
-        stored = self._native(key, now)
-        extra = [("task", one.task), ("task state", one.task_state)]
-        if one.waits_for:
-            extra.append(("would wait for", text(one.waits_for)))
-        schedule = tuple(schedule_ahead(known.rows.facts(native(rows[0])), self.policy, item.verdict, now))
+        item, step = rows.read(found[0], now), step_row(found[0])
+        extra = [("task", text(step.task)), ("task state", text(step.task_state) or "none")]
+        if step.waits_for:
+            extra.append(("waits for", text(step.waits_for)))
+        if step.dead_letter is not None:
+            extra.append(("dead letter queue", text(step.dead_letter)))
+        schedule = tuple(schedule_ahead(rows.facts(step), self.policy, item.verdict, now))
         full = self._full_error(key, now)
-        return Detail(item, full or item.error, self._history(key, now), schedule, stored, tuple(extra))
-
-    def _roles_row(self) -> tuple[Any, ...]:
-        return self._reader.layout.segments[0].roles.row
+        return Detail(item, full or item.error, self._history(key, now), schedule, self._native(key, now), tuple(extra))
 
     def _one(self, key: ItemKey, now: datetime, *columns: Any) -> tuple[Any, ...]:
         rows = list(self._reader.rows([key], now, columns))
         return rows[0] if rows else (None,) * len(columns)
 
     def _full_error(self, key: ItemKey, now: datetime) -> str | None:
-        limit: Any = sa.literal_column(str(DETAIL_LIMIT))
-        error = sa.func.substr(self.known.steps.error, sa.literal_column("1"), limit)
-        (found,) = self._one(key, now, error)
+        (found,) = self._one(key, now, first_characters(self.attached.steps.error))
         return None if found is None else text(found)
 
     def _native(self, key: ItemKey, now: datetime) -> tuple[tuple[str, str | None], ...]:
-        """Every column of the step as text, each cut to what a detail view shows."""
-        limit: Any = sa.literal_column(str(DETAIL_LIMIT))
-        step = self.known.steps.step.c
-        cut = [
-            sa.func.substr(sa.cast(step[name], sa.Text), sa.literal_column("1"), limit).label(f"n{n}")
-            for n, name in enumerate(schema.STEPS)
-        ]
-        values = self._one(key, now, *cut)
-        return tuple((name, None if v is None else text(v)) for name, v in zip(schema.STEPS, values, strict=True))
+        """Every column of the step as text, cut to the length that the detail view shows."""
+        step = self.attached.steps.step.c
+        values = self._one(key, now, *native_columns(step[name] for name in schema.STEPS))
+        return native_values(schema.STEPS, values)
 
     def _history(self, key: ItemKey, now: datetime) -> tuple[Attempt, ...]:
-        """Every transition the system keeps, the latest last; a number is given to what began an execution."""
-        binds, moves = Binds(), self.layout_place.table("workflow_step_transitions", "h")
+        """All transitions of the step, the latest last. Each start of an execution increases the attempt number."""
+        binds, moves = Binds(), self.tables.alias("workflow_step_transitions", "h")
         select = (
             sa.select(moves.c.from_state, moves.c.to_state, moves.c.created_at, sa.cast(moves.c.metadata, sa.Text))
             .where(moves.c.workflow_step_uuid == binds.value(key.parts[0]))
@@ -207,14 +240,14 @@ class WorkflowSteps(SqlBackend):
             .limit(sa.literal_column("200"))
         )
         history, number = [], 0
-        for was, then, at, told in self.database.read(Prepared(select, binds, self.database.dialect), now):
+        for was, then, at, metadata in self.database.read(BoundStatement(select, binds), now):
             number += then == "in_progress"
-            error = text(told) if then == "error" and told else None
+            error = text(metadata) if then == "error" and metadata else None
             outcome = f"{text(was)} → {text(then)}" if was else text(then)
             history.append(Attempt(number or None, self.time.decode(at), outcome, error))
         return tuple(history)
 
-    # -- the system's own loop -------------------------------------------------------------------
+    # -- the orchestrator ------------------------------------------------------------------------
 
     def run(
         self, handler: Callable[..., object], clock: Clock, stop: Stop, log: Callable[[str], None]

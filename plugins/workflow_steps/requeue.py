@@ -1,200 +1,248 @@
-"""Resetting steps by their own system's rules: what may be reset, what it makes of a step and its task, why not.
+"""Requeues steps as their system resets them: which steps, what is written, and why others are skipped.
 
-An image is `(task state, task sort key, step, step, …)`; a step is `[uuid, state, sort key, attempts, in_process,
-processed, processed_at, backoff, updated_at]`. The task's part is NULL where the task need not be woken.
+All planned steps of a task are one write, because a task with a step in error runs none of its steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
-from console.core.backend import Abilities, Action, Budget, Change, Draft, Flag, Image, Order, UndoKind, image_text
-from console.core.item import Condition, ItemKey, Verdict
-from console.core.policy import RetryPolicy, judge
+from console.core.advice import Advice, Notice, Step
+from console.core.backend import Abilities, Action, Attempts, Change, Draft, Flag, Image, Operation, UndoKind
+from console.core.capabilities import SwitchSpec
+from console.core.item import Condition, ItemKey
+from console.core.requeue_rules import NO_ATTEMPTS_LEFT, NOT_REQUEUEABLE, NOT_STORABLE, UNRECOVERABLE
 from console.core.signature import signature_of
 from console.core.text import duration
-from console.sql.database import Row
 from console.sql.times import IsoText, Naive
 from console.sql.values import plain, storable, text
-from plugins.workflow_steps.rows import WIDTH, Native, StepRows, native
+from plugins.workflow_steps.image import NOT_WOKEN, StepImage, TaskImage, UnitImage, step_ids
+from plugins.workflow_steps.prediction import (
+    DETECTION_INTERVAL,
+    INCLUDE_FAILED,
+    READY,
+    TASK_LIFETIME,
+    WAKE_TASK,
+    TaskState,
+    predict,
+)
+from plugins.workflow_steps.rows import StepRow, StepRows
+from plugins.workflow_steps.tasks import WaitingTask, priority_of
 
+SWITCHES = (
+    SwitchSpec(WAKE_TASK, "wake the task", "Wake the task too, where its system would ignore the step otherwise."),
+    SwitchSpec(
+        INCLUDE_FAILED, "include failed siblings", "Requeue the other failed steps of the same task, too.",
+        adds_items=True,
+    ),
+)
 ABILITIES = Abilities(
     actions=frozenset({Action.REQUEUE, Action.UNDO}),
-    budgets=frozenset(Budget),
+    attempts=frozenset(Attempts),
     undo=UndoKind.COMPENSATING,
     stores_due_time=False,
     guard=("to_state", "sort_key", "attempts", "in_process", "processed", "updated_at"),
-    flags=frozenset({Flag.ALLOW_UNRECOVERABLE, Flag.WAKE_TASK}),
+    flags=frozenset({Flag.INCLUDE_UNRECOVERABLE, *(switch.id for switch in SWITCHES)}),
 )
-LOOKED_AT = {
-    "pending": None,
-    "waiting_for_dependencies": timedelta(minutes=60),
-    "waiting_for_retry": timedelta(minutes=30),
-}
-"""The task states the orchestrator looks at, and how old they may be."""
-_OVER = frozenset({"complete", "cancelled", "resolved_manually"})
-_ASLEEP = frozenset({"blocked_by_failures", "error"})
-_STRANGE = "holds a value by which a write could not be guarded"
-_WOKEN = "its task is woken: a transition to waiting_for_retry is added"
-_BLOCKED = {
-    Condition.WAITING: "has not failed: it waits for its first run",
-    Condition.RETRYING: "is not in error: its own orchestrator takes it when it is due",
-    Condition.RUNNING: "is running within its limit",
-    Condition.STUCK: "is not in error: only a step in error can be reset",
-    Condition.DONE: "is done",
-    Condition.CANCELLED: "was cancelled",
-    Condition.UNKNOWN: "has a state this plugin has no rule for",
-}
+_NOT_IN_ERROR = Notice("Not in error; only a step in error can be reset.")
+_CHANGED_MEANWHILE = Notice("Changed while the plan was made.")
+_SKIPPED = {**NOT_REQUEUEABLE, Condition.RETRYING: Notice("Already scheduled; runs when due.")}
+_WOKEN = "Its task is woken: a transition to waiting_for_retry is added."
+_CROWDED = "Its system looks at tasks with a higher priority first, so it may have to wait."
+_ADDED = "Included because it is a failed step of the same task."
 
 
-Decision = tuple[str | None, str | None, bool]
+class Unit(NamedTuple):
+    """The steps of one task that a plan selects, and the failed ones of that task."""
+
+    steps: Sequence[StepRow]
+    added: Collection[str]
+    """The ids of steps that were not selected themselves."""
+    failed: Collection[str]
+    """The ids of all steps of the task that are in error."""
 
 
-class Planned(NamedTuple):
-    """A step with what a plan needs to know besides."""
+class Decision(NamedTuple):
+    """Why a step is skipped, or else what to warn of and whether its task must be woken."""
 
-    step: Native
-    task: str
-    task_state: str
-    task_since: Any
-    waits_for: str | None
+    skipped: Notice | None
+    warnings: tuple[str, ...] = ()
+    wakes: bool = False
 
 
-class Requeue:
-    """The drafts and after-images."""
+class StepPlanner:
+    """Makes the drafts and after-images of steps."""
 
-    def __init__(self, backend: str, policy: RetryPolicy, time: Naive | IsoText, rows: StepRows) -> None:
+    def __init__(self, backend: str, time: Naive | IsoText, rows: StepRows) -> None:
         self._backend = backend
-        self._policy = policy
         self._time = time
         self._rows = rows
 
     # -- what may be done ------------------------------------------------------------------------
 
     def decide(
-        self, planned: Planned, verdict: Verdict, order: Order, now: datetime
-    ) -> Decision:
-        """Why it is blocked, if it is; what to be warned of; and whether its task must be woken."""
-        if blocked := _BLOCKED.get(verdict.condition) or self._spent(planned.step, verdict, order):
-            return blocked, None, False
-        blocked, wake = self._task(planned, order, now)
-        waits = f"would wait for {planned.waits_for}" if planned.waits_for else None
-        warnings = [warning for warning in (_WOKEN if wake else None, waits) if warning]
-        return blocked, "; ".join(warnings) or None, wake
+        self, unit: Unit, operation: Operation, now: datetime, least_priority: float | None = None
+    ) -> list[Decision]:
+        """What to do with each step. A step is requeued only if its system would run it then."""
+        decided = [Decision(self._own_reason(step, operation, now)) for step in unit.steps]
+        remaining = None
+        while remaining != (left := len(set(unit.failed) - _reset_ids(unit, decided))):
+            remaining = left  # a step that is skipped stays in error, which may be the reason to skip others
+            decided = [
+                self._decide(step, unit, remaining, operation, now, least_priority)
+                if decision.skipped is None
+                else decision
+                for step, decision in zip(unit.steps, decided, strict=True)
+            ]
+        return decided
 
-    def _spent(self, step: Native, verdict: Verdict, order: Order) -> str | None:
-        if text(step.state) != "error":
-            return "is not in error: only a step in error can be reset"
-        if verdict.recoverable is False and Flag.ALLOW_UNRECOVERABLE not in order.flags:
-            return "its error is not recoverable; allow it with --allow-unrecoverable"
-        if order.budget is Budget.KEEP and not self._rows.eligible(step):
-            reason = verdict.why if verdict.recoverable is not False else "no attempt is left"
-            return f"{reason}: its own orchestrator would not take it; use budget fresh"
+    def _own_reason(self, step: StepRow, operation: Operation, now: datetime) -> Notice | None:
+        """Why a step cannot be requeued, whatever its task is."""
+        verdict = self._rows.verdict(step, now)
+        if notice := _SKIPPED.get(verdict.condition):
+            return notice
+        if step.state in READY:
+            return None if verdict.condition is Condition.STUCK else NO_ATTEMPTS_LEFT._replace(advice=None)
+        if not _in_error(step):
+            return _NOT_IN_ERROR
+        if verdict.recoverable is False and Flag.INCLUDE_UNRECOVERABLE not in operation.flags:
+            return UNRECOVERABLE
+        if operation.attempts is Attempts.KEEP and not self._rows.eligible(step):
+            return NO_ATTEMPTS_LEFT
         return None
 
-    def _task(self, planned: Planned, order: Order, now: datetime) -> tuple[str | None, bool]:
-        state = planned.task_state
-        if state in _OVER:
-            return f"its task is {state}", False
-        limit = LOOKED_AT.get(state)
-        since = self._time.decode(planned.task_since)
-        if state in LOOKED_AT and (limit is None or since is None or now - since <= limit):
-            return None, False
-        if state in LOOKED_AT:
-            why = f"its task has been {state} for over {duration(limit or timedelta(0))}"
-        else:
-            why = f"its task is {state}"
-        if state not in LOOKED_AT and state not in _ASLEEP:
-            return f"{why}, which its orchestrator does not look at; try again when the task is at rest", False
-        if Flag.WAKE_TASK in order.flags:
-            return None, True
-        return f"{why}, which its orchestrator does not look at; wake it with --wake-task", False
+    def _decide(
+        self, step: StepRow, unit: Unit, remaining: int, operation: Operation, now: datetime, least: float | None
+    ) -> Decision:
+        after = self._rows.step_state(_after(step, operation)._replace(state="pending"))
+        if operation.attempts is Attempts.KEEP and step.waits_for and unit.failed:
+            after = after._replace(may_fail=text(step.waits_for))
+        task = self._rows.task_state(step)._replace(failed=remaining)
+        prediction = predict(after, task, now)
+        wakes = prediction.advice == Advice(Step.TURN_ON, WAKE_TASK) and WAKE_TASK in operation.flags
+        if wakes:
+            task = task.woken(now)
+            prediction = predict(after, task, now)
+        if not prediction.runs:
+            offered = remaining and _in_error(step) and INCLUDE_FAILED not in operation.flags
+            advice = Advice(Step.TURN_ON, INCLUDE_FAILED) if offered else prediction.advice
+            return Decision(Notice(prediction.why, advice))
+        if not wakes and not _in_error(step):
+            return Decision(_NOT_IN_ERROR)  # it was stuck because of steps that are requeued now
+        waiting = WaitingTask(text(step.task), task, priority_of(step.priority))
+        warnings = (
+            _ADDED if text(step.uuid) in unit.added else "",
+            _WOKEN if wakes else "",
+            _too_old(task, now),
+            _CROWDED if least is not None and waiting.computed_priority(now) < least else "",
+            f"Would wait for {text(step.waits_for)}." if step.waits_for else "",
+        )
+        return Decision(None, tuple(filter(None, warnings)), wakes)
 
     # -- drafts ----------------------------------------------------------------------------------
 
-    def planned(self, row: Row) -> Planned:
-        task, state, since, waits = row[WIDTH : WIDTH + 4]
-        return Planned(native(row), text(task), "pending" if state is None else text(state), since, waits)
-
-    def units(self, batches: Iterable[Sequence[Row]], order: Order) -> Iterator[list[list[Planned]]]:
-        """Steps one by one; with the flag that wakes tasks, all steps of a task together."""
-        if Flag.WAKE_TASK not in order.flags:
-            for batch in batches:
-                if batch:
-                    yield [[self.planned(row)] for row in batch]
-            return
-        by_task: dict[str, list[Planned]] = {}
-        for batch in batches:
-            for planned in map(self.planned, batch):
-                by_task.setdefault(planned.task, []).append(planned)
-        if by_task:
-            yield list(by_task.values())
-
     def drafts(
-        self, unit: list[Planned], images: dict[str, list[Any]], tasks: dict[str, tuple[Any, Any]], order: Order,
-        now: datetime,
+        self, unit: Unit, decisions: Sequence[Decision], images: Mapping[str, StepImage],
+        tasks: Mapping[str, TaskImage], now: datetime,
     ) -> Iterator[Draft]:
-        judged = [judge(self._rows.facts(one.step), self._policy, now) for one in unit]
+        name = text(unit.steps[0].task)
         decided = [
-            _unless_changed(
-                one, images.get(text(one.step.uuid)), tasks.get(one.task), self.decide(one, verdict, order, now)
+            _unless_changed(step, images.get(text(step.uuid)), tasks.get(name), decision)
+            for step, decision in zip(unit.steps, decisions, strict=True)
+        ]
+        wakes = any(decision.wakes for decision in decided if decision.skipped is None)
+        chosen = tuple(
+            images[text(step.uuid)]
+            for step, decision in zip(unit.steps, decided, strict=True)
+            if decision.skipped is None
+        )
+        image = UnitImage(tasks[name] if wakes else NOT_WOKEN, chosen).values
+        for step, decision in zip(unit.steps, decided, strict=True):
+            yield Draft(
+                str(ItemKey(self._backend, (text(step.uuid),))),
+                name,
+                None if decision.skipped else image,
+                self._rows.verdict(step, now).condition,
+                signature_of(text(step.error)) if step.error else None,
+                decision.skipped,
+                Notice(" ".join(decision.warnings)) if decision.warnings else None,
             )
-            for one, verdict in zip(unit, judged, strict=True)
-        ]
-        wake = any(wakes for blocked, _, wakes in decided if blocked is None)
-        chosen = [
-            images[text(one.step.uuid)]
-            for one, (blocked, _, _) in zip(unit, decided, strict=True)
-            if blocked is None
-        ]
-        image = (*(tasks.get(unit[0].task, (None, None)) if wake else (None, None)), *chosen)
-        name = unit[0].task if Flag.WAKE_TASK in order.flags else ""
-        for one, verdict, (blocked, warning, _) in zip(unit, judged, decided, strict=True):
-            id = text(one.step.uuid)
-            signature = signature_of(text(one.step.error)) if one.step.error else None
-            key = str(ItemKey(self._backend, (id,)))
-            yield Draft(key, name or id, image_text(image), verdict.condition, signature, blocked, warning)
 
     # -- after-images ----------------------------------------------------------------------------
 
-    def after(self, change: Change, order: Order, at: datetime) -> Image:
-        """One more transition of every step that is meant, and of the task where it must be woken."""
-        moment = plain(self._time.encode(at))
-        meant = {key.parts[0] for key in change.keys}
-        state, sort_key, *steps = change.before
-        if order.action is Action.UNDO:
-            original = {step[0]: step for step in change.after[2:]}
-            after = [_undone(step, original[step[0]], moment) if step[0] in meant else step for step in steps]
-            return (*((None, None) if state is None else (change.after[0], sort_key + 1)), *after)
-        fresh = order.budget is Budget.FRESH
-        after = [_reset(step, fresh, moment) if step[0] in meant else step for step in steps]
-        return (*((None, None) if state is None else ("waiting_for_retry", sort_key + 1)), *after)
+    def after(self, change: Change, operation: Operation, at: datetime) -> Image:
+        """One more transition for every planned step in error, and for the task if it is woken."""
+        moment, planned = plain(self._time.encode(at)), set(step_ids(change))
+        before = UnitImage.parse(change.before)
+        if operation.action == Action.UNDO:
+            original = UnitImage.parse(change.after)
+            by_id = {step.uuid: step for step in original.steps}
+            changed = {step.uuid: _restored(step, by_id[step.uuid], moment) for step in before.steps}
+            state = original.task.state
+        else:
+            resets = operation.attempts is Attempts.RESET
+            changed = {step.uuid: _reset(step, resets, moment) for step in before.steps}
+            state = "waiting_for_retry"
+        task = TaskImage(state, before.task.sort_key + 1) if before.wakes else NOT_WOKEN
+        return UnitImage(task, tuple(changed[s.uuid] if s.uuid in planned else s for s in before.steps)).values
+
+
+def _reset_ids(unit: Unit, decisions: Sequence[Decision]) -> set[str]:
+    """The steps in error that are requeued."""
+    pairs = zip(unit.steps, decisions, strict=True)
+    return {text(step.uuid) for step, decision in pairs if decision.skipped is None and _in_error(step)}
+
+
+def _in_error(step: StepRow) -> bool:
+    return text(step.state) == "error"
+
+
+def _after(step: StepRow, operation: Operation) -> StepRow:
+    """The step as it will be: reset if it is in error, else unchanged except for its attempts."""
+    if operation.attempts is Attempts.RESET:
+        step = step._replace(attempts=0)
+    return step._replace(in_process=False, processed=False, backoff=None) if _in_error(step) else step
+
+
+def _too_old(task: TaskState, now: datetime) -> str:
+    """Warn that the staleness detector gives the task up for its age."""
+    if task.ends_at is None or task.state == "pending":
+        return ""
+    if task.ends_at <= now:
+        return (
+            f"Its task is older than {duration(TASK_LIFETIME)}: the staleness detector moves it back to error"
+            f" within {duration(DETECTION_INTERVAL)}."
+        )
+    if task.stale_at is not None and task.ends_at < task.stale_at:
+        return f"Its task has {duration(task.ends_at - now)} until the staleness detector moves it to error."
+    return ""
 
 
 def _unless_changed(
-    one: Planned, image: Sequence[Any] | None, task: tuple[Any, Any] | None, decision: Decision
+    step: StepRow, image: StepImage | None, task: TaskImage | None, decision: Decision
 ) -> Decision:
-    """What was decided, if the step, and the task it wakes, are still what was judged when their images are read."""
-    blocked, _, wakes = decision
-    if blocked is not None:
+    """The decision, unless the step or the task to wake changed between judging it and reading its image."""
+    if decision.skipped is not None:
         return decision
     if image is not None and not storable(image):
-        return _STRANGE, None, False
-    step = one.step
-    judged = (step.state, step.attempts, step.in_process, step.processed, step.backoff, step.updated_at)
-    same = image is not None and [*map(plain, judged)] == [image[1], *image[3:6], *image[7:]]
-    if same and not (wakes and (task is None or text(task[0]) != one.task_state)):
+        return Decision(NOT_STORABLE)
+    fields = ("state", "attempts", "in_process", "processed", "backoff", "updated_at")
+    same = image is not None and all(plain(getattr(step, name)) == getattr(image, name) for name in fields)
+    if same and not (decision.wakes and (task is None or task.state != step.task_state)):
         return decision
-    return "changed while the plan was made", None, False
+    return Decision(_CHANGED_MEANWHILE)
 
 
-def _reset(step: Sequence[Any], fresh: bool, moment: Any) -> list[Any]:
-    id, _state, sort_key, attempts, *_ = step
-    return [id, "pending", sort_key + 1, 0 if fresh else attempts, False, False, None, None, moment]
+def _reset(step: StepImage, resets: bool, moment: Any) -> StepImage:
+    attempts = 0 if resets else step.attempts
+    if step.state != "error":  # only its task is woken
+        return step._replace(attempts=attempts, updated_at=moment)
+    return StepImage(step.uuid, "pending", step.sort_key + 1, attempts, False, False, None, None, moment)
 
 
-def _undone(step: Sequence[Any], original: Sequence[Any], moment: Any) -> list[Any]:
-    """The step as it was, by a new transition: the first one stays in the history."""
-    return [step[0], original[1], step[2] + 1, *original[3:8], moment]
+def _restored(step: StepImage, original: StepImage, moment: Any) -> StepImage:
+    """The original step, with a new transition if its state changes: the first one stays in the history."""
+    moved = step.state != original.state
+    return original._replace(sort_key=step.sort_key + 1 if moved else step.sort_key, updated_at=moment)

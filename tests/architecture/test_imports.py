@@ -1,4 +1,4 @@
-"""The house rules: who may import whom, what is in the wheel, and that both packages are ours."""
+"""Who may import whom, that no imports form a cycle, and what is in the wheel."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import ast
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parent.parent.parent
 
 
 def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=110)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def test_contracts_are_kept() -> None:
@@ -45,6 +49,33 @@ def test_core_imports_only_itself_and_the_standard_library(path: Path) -> None:
     assert not strangers
 
 
+def imports_at_run_time(node: ast.AST) -> Iterator[str]:
+    """Every name that is imported, in functions too; not what only the type checker reads."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module:
+            yield from (f"{child.module}.{alias.name}" for alias in child.names)
+        yield from imports_at_run_time(child)
+
+
+def test_no_imports_form_a_cycle() -> None:
+    paths = [path for package in ("console", "plugins") for path in (ROOT / package).rglob("*.py")]
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    graph = {
+        module: {
+            target
+            for name in imports_at_run_time(ast.parse(path.read_text()))
+            for target in [name if name in modules else name.rpartition(".")[0]]
+            if target in modules and target != module
+        }
+        for module, path in modules.items()
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError with the modules of the cycle
+
+
 def test_the_wheel_holds_exactly_our_two_packages(tmp_path: Path) -> None:
     code = (
         "import sys; from hatchling.builders.wheel import WheelBuilder;"
@@ -57,13 +88,13 @@ def test_the_wheel_holds_exactly_our_two_packages(tmp_path: Path) -> None:
     with ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {name.partition("/")[0] for name in names} == {"console", "plugins", f"retriage-{version}.dist-info"}
-    beside = {p for kind in ("yaml", "md", "json") for p in (ROOT / "plugins").rglob(f"*.{kind}")}
-    assert beside
-    assert {str(path.relative_to(ROOT)) for path in beside} <= names
+    data_files = {p for kind in ("yaml", "md", "json") for p in (ROOT / "plugins").rglob(f"*.{kind}")}
+    assert data_files
+    assert {str(path.relative_to(ROOT)) for path in data_files} <= names
 
 
 GUARD = (
-    "import sys; from console.core.faults import Fault; from console.guard import require_own_packages\n"
+    "import sys; from console.core.faults import Fault; from console.install_check import require_own_packages\n"
     "try: require_own_packages()\n"
     "except Fault as fault: sys.exit(str(fault))\n"
     "assert 'plugins' not in sys.modules\n"
@@ -92,7 +123,7 @@ def test_the_guard_stops_at_a_strangers_plugins(tmp_path: Path, kind: str) -> No
     done = guarded(tmp_path)
     assert done.returncode == 1
     assert done.stderr.strip() == (
-        "Retriage shares its folder with another package of the same name: "
+        "Retriage is mixed up with another package of the same name: "
         f"`console` is in {ROOT.resolve()}, but `plugins` is {found}. "
-        "Install Retriage by itself: `pipx install retriage`, `uv tool install retriage` or a new venv."
+        "Install Retriage on its own: `pipx install retriage`, `uv tool install retriage` or a new venv."
     )

@@ -13,12 +13,14 @@ from rich.console import Console
 
 from benchmarks.growth import exponent, report
 from benchmarks.measure import Result, from_pairs
+from tests.depth import campaign
 
 ROOT = Path(__file__).parent.parent.parent
 MARGIN = "3"
 
 
-@pytest.mark.timeout(900)
+@campaign
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ["reading", "texts", "bulk", "trail"])
 def test_no_case_is_far_above_its_bar(name: str, tmp_path: Path) -> None:
     environment = {**os.environ, "RETRIAGE_BENCHMARKS": str(tmp_path)}

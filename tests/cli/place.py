@@ -47,6 +47,7 @@ class Place:
     capsys: pytest.CaptureFixture[str]
     sections: dict[str, str] = field(default_factory=dict)
     console: str = ""
+    deadline: str = "500ms"
 
     @property
     def config(self) -> Path:
@@ -76,7 +77,7 @@ class Place:
         return path
 
     def write_config(self) -> Path:
-        text = f"console:\n  deadline: 500ms\n{self.console}backends:\n{''.join(self.sections.values()) or '  {}'}"
+        text = f"console:\n  deadline: {self.deadline}\n{self.console}backends:\n{''.join(self.sections.values()) or '  {}'}"
         self.config.write_text(text)
         self.config.chmod(0o600)
         return self.config
@@ -104,7 +105,7 @@ def environment(home: Path) -> dict[str, str]:
 def failed(id: Any, error: Any = "ERR_X: it broke", attempts: Any = 4, status: Any = "FAILED", **other: Any) -> tuple[Any, ...]:
     """A row of `async_tasks`."""
     row = {
-        "task_id": id, "task_type": "ANALYZE", "entity_id": f"e-{id}", "status": status, "attempts": attempts,
+        "task_id": id, "task_type": "ANALYZE_EXECUTED", "entity_id": f"e-{id}", "status": status, "attempts": attempts,
         "next_run_at": at(-60), "last_error": error, "created_at": at(-7200), "updated_at": at(-60), **other,
     }
     return tuple(row.values())

@@ -12,9 +12,9 @@ import pytest
 
 from tests.cli.place import Place, failed
 
-ALTERED = "retriage: The plan is not the one that was stored: plan {id}. Propose again; do not apply it. Run `retriage trail verify`.\n"
-UNUSABLE = "retriage: {trail}: Refused: the trail cannot be written, so nothing will be changed: "
-BROKEN, REFUSED, USAGE = 5, 3, 2
+ALTERED = "retriage: The stored plan was altered: {id}. Make a new plan; do not apply this one. Run `retriage trail verify`.\n"
+UNUSABLE = "retriage: {trail}: The trail cannot be used: "
+BROKEN, UNREADABLE, REFUSED, USAGE = 5, 4, 3, 2
 
 
 def proposed(place: Place) -> tuple[str, Path, Path]:
@@ -22,7 +22,7 @@ def proposed(place: Place) -> tuple[str, Path, Path]:
     queue = place.queue("q", failed("a"), failed("b"))
     assert place.run("requeue", "--key", "q/a", "--reason", "r", "--confirm", "1").code == 0
     plan = json.loads(place.run("plan", "--key", "q/b").out)
-    return plan["id"], next(place.folder.rglob("trail.db")), queue
+    return plan["plan_id"], next(place.folder.rglob("trail.db")), queue
 
 
 def edit(trail: Path, sql: str) -> None:
@@ -45,15 +45,15 @@ PLANS = [
         for change in (
             "plan SET body = ''", "plan SET body = 'x'", "plan SET body = '[]'", "plan SET body = '{}'", "plan SET body = NULL",
             "plan SET body = x'ff00fe'", "plan SET body = replace(hex(zeroblob(50000)), '0', '[')", "plan SET hash = NULL",
-            "plan SET hash = 'x'", "plan SET release = 'x'", "plan SET release = NULL", "plan SET release = '[1]'",
+            "plan SET hash = 'x'", "plan SET expires = 'x'", "plan SET expires = NULL", "plan SET seq = 2", "plan SET body = replace(body, '\"now\", 0', '1')",
             "plan SET body = replace(body, 'requeue', 'burn')", "plan_block SET body = x''", "plan_block SET body = x'ffff'",
             "plan_block SET body = '[[1]]'", "plan_block SET items = 99", "plan_block SET items = 'many'", "plan_block SET first = 5",
         )
     ),
-    ("UPDATE plan SET stage = 7", USAGE, "retriage: There is no such plan: '{id}'\n"),
-    ("DELETE FROM plan", USAGE, "retriage: There is no such plan: '{id}'\n"),
-    ("UPDATE plan SET begun = 'o1'", REFUSED, "retriage: Refused: the plan cannot be applied any more: it was applied before, as o1\n"),
-    ("DROP TABLE plan", REFUSED, UNUSABLE + "no such table: plan\n"),
+    ("UPDATE plan SET stage = 7", USAGE, "retriage: No such plan: '{id}'\n"),
+    ("DELETE FROM plan", USAGE, "retriage: No such plan: '{id}'\n"),
+    ("UPDATE plan SET seq = NULL", USAGE, "retriage: No such plan: {id} is a draft that was never recorded. Make a new plan.\n"),
+    ("DROP TABLE plan", UNREADABLE, "retriage: {trail}: The trail cannot be read: no such table: plan\n"),
 ]
 
 
@@ -72,7 +72,7 @@ def test_a_plan_that_is_not_there_is_named(place: Place, id: str) -> None:
     place.run("plan", "--key", "q/b")
     done = place.run("apply", id, "--reason", "r", "--confirm", "1")
     assert done.code == USAGE
-    assert done.err.startswith("retriage: There is no such plan: ")
+    assert done.err.startswith("retriage: No such plan: ")
     assert (done.err.count("\n"), len(done.err) < 6_000) == (1, True)
 
 
@@ -123,25 +123,25 @@ def test_tables_of_another_version_are_left_alone(place: Place, sql: str, found:
     edit(trail, sql)
     done = place.run("apply", id, "--reason", "r", "--confirm", "1")
     assert done.code == REFUSED
-    assert done.err.startswith(UNUSABLE.format(trail=trail) + f"its tables are of version {found}, this program knows version ")
+    assert done.err.startswith(UNUSABLE.format(trail=trail) + f"it has format {found}, but this version of Retriage needs format ")
     assert status(queue) == "FAILED"
 
 
 RECORDS = [
-    ("UPDATE record SET body = 'x'", "trail list", "record 4 cannot be read"),
+    ("UPDATE record SET body = 'x'", "trail list", "record 6 cannot be read"),
     ("UPDATE record SET body = 'x' WHERE seq = 2", "trail export", "record 2 cannot be read"),
     ("UPDATE record SET at = 'yesterday' WHERE seq = 3", "trail list", "record 3 cannot be read"),
-    ("UPDATE override_state SET counts = 'x'", "overrides list", "what became of override {op} cannot be read"),
-    ("UPDATE override_state SET confirmed = '[]'", "overrides list", "what became of override {op} cannot be read"),
-    ("UPDATE override_state SET state = 'odd'", "overrides list", "what became of override {op} cannot be read"),
-    ("UPDATE override_state SET started = '12:30'", "overrides show {op}", "what became of override {op} cannot be read"),
+    ("UPDATE override_state SET counts = 'x'", "overrides list", "the state of override {op} cannot be read"),
+    ("UPDATE override_state SET confirmed = '[]'", "overrides list", "the state of override {op} cannot be read"),
+    ("UPDATE override_state SET state = 'odd'", "overrides list", "the state of override {op} cannot be read"),
+    ("UPDATE override_state SET started = '12:30'", "overrides show {op}", "the state of override {op} cannot be read"),
 ]
 
 
 @pytest.mark.parametrize(("sql", "asked", "line"), RECORDS, ids=[sql for sql, _, _ in RECORDS])
 def test_what_nobody_can_read_is_a_broken_trail_not_a_crash(place: Place, sql: str, asked: str, line: str) -> None:
     _, trail, _ = proposed(place)
-    op = json.loads(place.run("overrides", "list").out)["op_id"]
+    op = json.loads(place.run("overrides", "list").out)["override_id"]
     edit(trail, sql)
     done = place.run(*asked.format(op=op).split())
     assert (done.code, done.err) == (BROKEN, f"retriage: The trail is broken: {line.format(op=op)}. Run `retriage trail verify`.\n")

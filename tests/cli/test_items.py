@@ -1,8 +1,9 @@
-"""`groups`, `upcoming`, `show`, `check`, `plugins`, `completion`."""
+"""`causes`, `upcoming`, `show`, `check`, `plugins`, `completion`."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,13 +12,14 @@ import pexpect
 import pytest
 
 from tests.cli.place import Place, at, environment, failed, retrying
+from tests.patience import PATIENCE
 
 
 def rows(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-# --- groups
+# --- causes
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def causes(place: Place) -> Place:
 
 
 def test_groups_count_causes_across_backends(causes: Place) -> None:
-    done = causes.run("groups")
+    done = causes.run("causes")
     found = rows(done.out)
     assert done.code == 0
     assert [g["count"] for g in found] == [4, 1, 1]
@@ -40,22 +42,22 @@ def test_groups_count_causes_across_backends(causes: Place) -> None:
     assert first["runbook"] == "https://wiki.example/rate"
     by_sample = {str(g["sample"]): g for g in found}
     assert by_sample["ERR_AUTH: invalid api key"]["recoverable"] is False
-    nothing = next(g for g in found if g["signature"] is None)
+    nothing = next(g for g in found if g["cause"] is None)
     assert (nothing["recoverable"], nothing["runbook"]) == (None, None)
-    assert keys_of(causes, str(first["signature"])[:6]) == {"one/a0", "one/a1", "one/a2", "two/b"}
+    assert keys_of(causes, str(first["cause"])[:6]) == {"one/a0", "one/a1", "one/a2", "two/b"}
 
 
 def keys_of(place: Place, signature: str) -> set[object]:
-    return {row["key"] for row in rows(place.run("list", "--where", f"signature:{signature}").out)}
+    return {row["key"] for row in rows(place.run("list", "--where", f"cause:{signature}").out)}
 
 
-def test_groups_as_a_table_and_cut(causes: Place) -> None:
-    done = causes.run("groups", "--format", "table", "--limit", "2", "--sort", "recent")
+def test_causes_as_a_table_and_cut(causes: Place) -> None:
+    done = causes.run("causes", "--format", "table", "--limit", "2", "--sort", "recent")
     lines = done.out.splitlines()
     assert len(lines) == 3
     assert "67%" in lines[1]
     assert "✗ no" in done.out or "(no error text)" in done.out
-    assert done.err == "2 of 3 causes; --limit 0 shows all.\n"
+    assert done.err == "Showing 2 of 3 causes. Use --limit 0 to show all.\n"
 
 
 # --- upcoming
@@ -77,7 +79,7 @@ def test_upcoming_as_a_chart(place: Place) -> None:
     place.queue("one", retrying("b", 400), retrying("c", 410), retrying("d", 1_700))
     lines = place.run("upcoming", "--until", "30m", "--buckets", "3", "--format", "table").out.splitlines()
     assert lines[0].split() == ["due", "at", "(UTC)", "one", "total"]
-    assert [line.split()[0] for line in lines[1:]] == ["overdue", "in", "in", "in", "later"]
+    assert [line.split()[0] for line in lines[1:]] == ["overdue", "now", "in", "in", "later"]
     assert "█" * 30 in lines[2]
     assert "█" * 15 in lines[4]
     assert "█" not in lines[3]
@@ -98,7 +100,7 @@ def test_a_narrow_chart_leaves_nobody_out(place: Place, monkeypatch: pytest.Monk
     assert (sum(counts), total) == (21, 21)
     folded = names[:len(names) - len(shown)]
     assert f"  {len(folded)} more" in lines[0]
-    assert done.err == f"{len(folded)} more: {', '.join(folded)}; --backend shows one alone.\n"
+    assert done.err == f"Counted together: {', '.join(folded)}. Use --backend to see one alone.\n"
 
 
 def test_the_bar_gives_way_first(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +115,7 @@ def test_the_bar_gives_way_first(place: Place, monkeypatch: pytest.MonkeyPatch) 
 def test_no_retry_is_said(place: Place) -> None:
     place.queue("one", failed("a"))
     done = place.run("upcoming", "--format", "table")
-    assert (done.code, done.out, done.err) == (0, "", "No retry is coming.\n")
+    assert (done.code, done.out, done.err) == (0, "", "No retries are due.\n")
 
 
 # --- show
@@ -124,7 +126,7 @@ def test_show_says_everything(place: Place) -> None:
     done = place.run("show", "one/a%2Fb%20c", "--format", "table")
     assert done.code == 0
     for words in (
-        "one/a%2Fb%20c", "↻ retrying: 2 of 4 attempts used, due in", "runs again by itself", "attempt 3 at",
+        "one/a%2Fb%20c", "↻ retrying: 2 of 4 attempts used, due in", "runs again   yes, by itself", "attempt 3 at",
         "attempt 4 1h after that fails", "then terminal", "  ERR_X: first line\n  second ␛[31mline\n",
         "native row", "entity_id    e-a/b c",
     ):
@@ -138,9 +140,9 @@ def test_show_says_everything(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("key", "code", "said"), [
-    ("nonsense", 2, "retriage: That is not an item key: 'nonsense'. A key looks like backend/id; copy it from `retriage list`.\n"),
-    ("tow/1", 2, "retriage: This call cannot be understood: there is no backend 'tow'. Configured: one.\n"),
-    ("one/nope", 1, "retriage: There is no such item: one/nope\n"),
+    ("nonsense", 2, "retriage: Not an item key: 'nonsense'. A key looks like backend/id. Copy one from `retriage list`.\n"),
+    ("tow/1", 2, "retriage: No backend named 'tow'. Configured: one.\n"),
+    ("one/nope", 1, "retriage: No such item: one/nope\n"),
 ])
 def test_show_of_what_is_not_there(place: Place, key: str, code: int, said: str) -> None:
     place.queue("one", failed("a"))
@@ -159,6 +161,8 @@ def test_check_is_content(place: Place) -> None:
     assert found[0] == {"backend": None, "subject": "config", "severity": "ok", "message": f"{place.config} is valid", "fix": ""}
     assert {r["subject"] for r in found if r["backend"] == "one"} >= {"reachable", "schema", "guard", "clock", "policy"}
     assert {r["severity"] for r in found} == {"ok"}
+    (load,) = [r["message"] for r in found if r["subject"] == "load"]
+    assert re.match(r"an open console takes about \d+\.\d\d s of its time a minute", load)
 
 
 def test_check_names_a_policy_that_does_not_do_what_it_says(place: Place) -> None:
@@ -166,7 +170,7 @@ def test_check_names_a_policy_that_does_not_do_what_it_says(place: Place) -> Non
     done = place.run("check", "--format", "table")
     assert done.code == 0
     assert "! warning" in done.out
-    assert "the delay 15m is never reached: max_attempts 2 allows 1 retries. Set max_attempts: 3, or remove the delay." in done.out
+    assert "The delay 15m is never used: max_attempts 2 allows 1 retries. Set max_attempts: 3, or remove the delay." in done.out
 
 
 def test_check_goes_on_past_a_broken_backend(place: Place) -> None:
@@ -181,22 +185,22 @@ def test_check_goes_on_past_a_broken_backend(place: Place) -> None:
     place.attach("typo", more=", dialekt: tasks")
     done = place.run("check", "--format", "json")
     assert done.code == 2
-    assert any("dialekt: not a known key; did you mean dialect?" in r["message"] for r in json.loads(done.out))
+    assert any("dialekt: unknown key. Did you mean 'dialect'?" in r["message"] for r in json.loads(done.out))
 
 
 LOOKS_AND_KEYS = """\
   theme: textual-drak
   keymap:
     failures.reqeue: r
-    groups.requeue: ctrl+banana
+    causes.requeue: ctrl+banana
     failures.sort: f
     trail.verify: f6
 """
 WRONG_LOOKS_AND_KEYS = (
-    (3, "theme: there is no theme 'textual-drak'. Did you mean textual-dark?"),
-    (5, "keymap.failures.reqeue: there is no such action. Did you mean failures.requeue?"),
-    (6, "keymap.groups.requeue: 'ctrl+banana' is no key. Write one as r, R, f5, ctrl+r or space."),
-    (7, "keymap.failures.sort: f is taken by failures.views. Choose another key, or move that one too."),
+    (3, "theme: Unknown theme 'textual-drak'. Did you mean 'textual-dark'?"),
+    (5, "keymap.failures.reqeue: unknown action. Did you mean 'failures.requeue'?"),
+    (6, "keymap.causes.requeue: unknown key 'ctrl+banana'. Write a key such as r, R, f5, ctrl+r or space."),
+    (7, "keymap.failures.sort: f is already used for failures.views. Choose another key, or change that one too."),
 )
 
 
@@ -205,17 +209,17 @@ def test_check_and_the_console_name_the_lines_of_a_bad_theme_and_keymap(place: P
     place.console = LOOKS_AND_KEYS
     done = place.run("check")
     assert (done.code, done.out) == (2, "")
-    told = [f"{place.config}:{line}: console.{what}" for line, what in WRONG_LOOKS_AND_KEYS]
-    assert done.err.splitlines() == [f"retriage: {line}" for line in told]
+    lines = [f"{place.config}:{line}: console.{what}" for line, what in WRONG_LOOKS_AND_KEYS]
+    assert done.err.splitlines() == [f"retriage: {line}" for line in lines]
     code, said = console_under_a_terminal(place)
     assert code == 2
-    assert all(line in said for line in told)
+    assert all(line in said for line in lines)
 
 
 def console_under_a_terminal(place: Place) -> tuple[int, str]:
     """How it ended, and all it wrote."""
     child = pexpect.spawn(
-        sys.executable, ["-m", "console", "--config", str(place.config)], encoding="utf-8", timeout=60,
+        sys.executable, ["-m", "console", "--config", str(place.config)], encoding="utf-8", timeout=PATIENCE,
         env={**environment(place.folder), "TERM": "xterm-256color"}, dimensions=(30, 200),  # type: ignore[arg-type]
     )
     said: str = child.read()
@@ -223,7 +227,7 @@ def console_under_a_terminal(place: Place) -> tuple[int, str]:
     return child.exitstatus, said
 
 
-def test_read_only_is_told(place: Place) -> None:
+def test_read_only_is_reported(place: Place) -> None:
     place.queue("one", failed("a"))
     assert any(r["subject"] == "mode" for r in rows(place.run("check", "--read-only").out))
 
@@ -249,6 +253,6 @@ def test_completion_scripts(place: Place, shell: str) -> None:
 
 def test_every_command_helps_with_examples(place: Place) -> None:
     listed = place.run("--help").out
-    for command in ("demo", "list", "groups", "upcoming", "show", "check", "plugins", "run", "completion"):
+    for command in ("demo", "list", "causes", "upcoming", "show", "check", "plugins", "run", "completion"):
         assert f"\n    {command} " in listed
         assert f"examples:\n  retriage {command}" in place.run(command, "--help").out

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from console.cli.commands import GROUP, Adder
 from console.cli.parser import build_parser, parse
 from console.core.faults import UsageFault
 
@@ -27,10 +28,48 @@ def test_a_command_alone_is_what_it_is_among_all(name: str) -> None:
 
 
 def test_a_word_that_is_a_value_hides_no_command() -> None:
-    assert parse(["--config", "list", "plan", "--where", "trail"], "0").run == "plans.plan"
+    assert parse(["--config", "list", "plan", "--where", "trail"], "0").run == "console.cli.plans.plan"
 
 
 def test_a_mistyped_command_is_held_against_all_of_them() -> None:
-    with pytest.raises(UsageFault, match="no command 'trial'") as told:
+    with pytest.raises(UsageFault, match="Unknown command 'trial'") as caught:
         parse(["trial", "--where", "list"], "0")
-    assert told.value.fix == "Did you mean trail?"
+    assert caught.value.fix == "Did you mean 'trail'?"
+
+
+class Point:
+    """An entry point of the group `retriage.commands`."""
+
+    def __init__(self, name: str, family: object) -> None:
+        self.name = name
+        self._family = family
+
+    def load(self) -> object:
+        if isinstance(self._family, Exception):
+            raise self._family
+        return self._family
+
+
+def test_a_plugin_brings_commands_and_a_broken_one_breaks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def declare(add: Adder) -> None:
+        family = add.family("archive", "archive what is done", "my_queue.commands")
+        family("old", "archive old items", "archive_old", "archive old")
+
+    points = [Point("broken", ImportError("no module")), Point("archive", declare)]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points if group == GROUP else [])
+    assert parse(["archive", "old"], "0").run == "my_queue.commands.archive_old"
+    assert parse(["list"], "0").run == "console.cli.items.list_items"
+    with pytest.raises(UsageFault, match="Unknown command 'broken'"):
+        parse(["broken"], "0")
+
+
+def test_a_switch_of_a_plugin_is_kept_for_the_command_to_check() -> None:
+    assert parse(["plan", "--all", "--force-archive"], "0").switches == ["--force-archive"]
+    for words, message in (
+        (["plan", "--all", "--force=1"], "Unknown option --force. Did you mean '--format'?"),
+        (["list", "--force-archive"], "Unknown option --force-archive. See `retriage list --help`."),
+        (["plan", "--all", "stray"], "Unexpected argument: stray. See `retriage plan --help`."),
+    ):
+        with pytest.raises(UsageFault) as refused:
+            parse(words, "0")
+        assert str(refused.value) == message

@@ -22,13 +22,13 @@ ROOT = Path(__file__).parents[2]
 
 
 def imported_by(place: Place, *arguments: str) -> set[str]:
-    """The top-level packages a command loads."""
+    """The modules a command loads, and their top-level packages."""
     code = (
         "import sys, runpy\n"
         f"sys.argv = ['retriage', *{list(arguments)!r}]\n"
         "from console.__main__ import main\n"
         "code = main()\n"
-        "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)\n"
+        "print(*sorted({part for name in sys.modules for part in (name, name.partition('.')[0])}), file=sys.stderr)\n"
         "sys.exit(code)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(place.folder))
@@ -36,15 +36,19 @@ def imported_by(place: Place, *arguments: str) -> set[str]:
     return set(done.stderr.split())
 
 
-HEAVY = {"sqlalchemy", "pydantic", "yaml", "textual", "rich", "plugins"}
+HEAVY = {"sqlalchemy", "pydantic", "yaml", "textual", "rich"}
+DECLARATIONS = {"plugins", "plugins.partition_store", "plugins.partition_store.commands"}
+"""What declares the commands of a plugin, for the help. It imports nothing of the plugin itself."""
 
 
 @pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("list", "--help"), ("run", "--help")])
 def test_help_and_version_load_nothing(place: Place, arguments: tuple[str, ...]) -> None:
-    assert not imported_by(place, *arguments) & HEAVY
+    loaded = imported_by(place, *arguments)
+    assert not loaded & HEAVY
+    assert {name for name in loaded if name.startswith("plugins")} <= DECLARATIONS
 
 
-@pytest.mark.parametrize("command", ["list", "groups", "upcoming", "check", "plugins"])
+@pytest.mark.parametrize("command", ["list", "causes", "upcoming", "check", "plugins"])
 def test_no_command_loads_textual(place: Place, command: str) -> None:
     place.queue("one", failed("a"))
     config = str(place.write_config())
@@ -52,7 +56,7 @@ def test_no_command_loads_textual(place: Place, command: str) -> None:
     assert "rich" not in imported_by(place, "--config", config, command)
 
 
-def test_a_config_mistake_is_told_before_a_driver_is_loaded(place: Place) -> None:
+def test_a_config_mistake_is_reported_before_a_driver_is_loaded(place: Place) -> None:
     place.console = "  refesh: 5s\n"
     code = (
         "import sys\nfrom console.__main__ import main\n"
@@ -96,22 +100,22 @@ def test_a_reader_that_goes_away_is_no_drama(place: Place) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_told(place: Place) -> None:
+def test_a_full_disk_is_reported(place: Place) -> None:
     place.queue("one", failed("a"))
     command = [sys.executable, "-m", "console", "--config", str(place.write_config()), "list"]
     for asked in (command, [*command, "--help"], [*command[:3], "--version"]):
         with Path("/dev/full").open("w") as full:
             done = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, env=environment(place.folder))
-        assert (done.returncode, done.stderr) == (1, "retriage: the output cannot be written: No space left on device\n")
+        assert (done.returncode, done.stderr) == (1, "retriage: Cannot write the output: No space left on device\n")
 
 
 def test_ctrl_c_is_one_line(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(self: object, config: str | None = None) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(__main__.House, "desk", interrupt)
+    monkeypatch.setattr(__main__.AppContext, "session", interrupt)
     done = place.run("list")
-    assert (done.code, done.out, done.err) == (1, "", "retriage: interrupted\n")
+    assert (done.code, done.out, done.err) == (1, "", "retriage: Interrupted.\n")
 
 
 def test_our_own_fault_is_one_line_and_a_private_file(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,11 +123,11 @@ def test_our_own_fault_is_one_line_and_a_private_file(place: Place, monkeypatch:
         canary = "hunter2"
         raise RuntimeError(f"cannot use postgresql://u:{canary}@db/app")
 
-    monkeypatch.setattr(__main__, "_lay", explode)
+    monkeypatch.setattr(__main__, "_open_session", explode)
     done = place.run("list")
     assert (done.code, done.out) == (1, "")
     (crash,) = (place.folder / ".local/state/retriage/crashes").iterdir()
-    assert done.err == f"retriage: this is a fault in Retriage itself (RuntimeError). Details are in {crash}.\n"
+    assert done.err == f"retriage: Internal error (RuntimeError). Details are in {crash}.\n"
     assert stat.S_IMODE(crash.stat().st_mode) == 0o600
     assert stat.S_IMODE(crash.parent.stat().st_mode) == 0o700
     text = crash.read_text()
@@ -133,18 +137,18 @@ def test_our_own_fault_is_one_line_and_a_private_file(place: Place, monkeypatch:
 
 
 def test_a_crash_without_a_place_to_write_is_still_one_line(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(__main__, "_lay", lambda settings, **_: 1 / 0)
+    monkeypatch.setattr(__main__, "_open_session", lambda settings, **_: 1 / 0)
     monkeypatch.setenv("XDG_STATE_HOME", "/dev/null/nowhere")
     done = place.run("list")
     assert done.code == 1
-    assert done.err == "retriage: this is a fault in Retriage itself (ZeroDivisionError). The details could not be stored.\n"
+    assert done.err == "retriage: Internal error (ZeroDivisionError). The details could not be stored.\n"
 
 
 def test_the_console_needs_a_terminal(place: Place) -> None:
     place.queue("one", failed("a"))
     done = finish(place.spawn(stdin=subprocess.DEVNULL))
     assert (done.code, done.out) == (2, "")
-    assert "the console needs a terminal" in done.err
+    assert "The console needs a terminal" in done.err
 
 
 def test_a_terminal_without_these_characters_gets_escapes(place: Place) -> None:
@@ -227,13 +231,13 @@ def test_run_of_the_contract_queue(worker: Place) -> None:
 
 
 @pytest.mark.parametrize(("more", "arguments", "code", "said"), [
-    ("", ("run", "one"), 2, "backends.one.handler: The configuration is not usable: no handler is named."),
+    ("", ("run", "one"), 2, "backends.one.handler: No handler is configured."),
     (', handler: "nonsense"', ("run", "one"), 2, "'nonsense' is not a handler. Write package.module:function."),
-    (', handler: "no_such_module:f"', ("run", "one"), 2, "no_such_module cannot be imported: ModuleNotFoundError"),
+    (', handler: "no_such_module:f"', ("run", "one"), 2, "Cannot import no_such_module: ModuleNotFoundError"),
     (', handler: "json:nope"', ("run", "one"), 2, "json has no function 'nope'"),
-    (', handler: "json:loads"', ("run", "one", "--read-only"), 3, "one: Refused: this console is read-only"),
-    (', handler: "json:loads"', ("--read-only", "run", "one"), 3, "one: Refused: this console is read-only"),
-    ("", ("run", "tow"), 2, "there is no backend 'tow'. Configured: one."),
+    (', handler: "json:loads"', ("run", "one", "--read-only"), 3, "one: This console is read-only"),
+    (', handler: "json:loads"', ("--read-only", "run", "one"), 3, "one: This console is read-only"),
+    ("", ("run", "tow"), 2, "No backend named 'tow'. Configured: one."),
 ])
 def test_run_refuses_what_cannot_be_run(place: Place, more: str, arguments: tuple[str, ...], code: int, said: str) -> None:
     path = place.queue("one", failed("a", attempts=0, status="PENDING"), more=more)
@@ -267,7 +271,7 @@ def test_reading_commands_leave_no_trace_in_audit_mode(place: Place) -> None:
     place.write_config()
     before = {entry.name: (entry.stat().st_mtime_ns, entry.read_bytes()) for entry in place.folder.iterdir() if entry.suffix == ".db"}
     names = sorted(place.folder.iterdir())
-    for command in (["list"], ["groups"], ["upcoming"], ["check"], ["show", "one/a"]):
+    for command in (["list"], ["causes"], ["upcoming"], ["check"], ["show", "one/a"]):
         assert place.run("--read-only", *command).code == 0
     after = {entry.name: (entry.stat().st_mtime_ns, entry.read_bytes()) for entry in place.folder.iterdir() if entry.suffix == ".db"}
     assert (after, sorted(place.folder.iterdir())) == (before, names)

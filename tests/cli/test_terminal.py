@@ -10,6 +10,7 @@ import pexpect
 import pytest
 
 from tests.cli.place import Place, environment, failed
+from tests.patience import PATIENCE
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OTHER = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -19,7 +20,7 @@ def seen(place: Place, *arguments: str, width: int = 80, **env: str) -> str:
     command = ["-m", "console", "--config", str(place.write_config()), *arguments]
     surroundings: Any = {**environment(place.folder), "TERM": "xterm-256color", **env}
     surroundings.pop("COLUMNS")
-    child = pexpect.spawn(sys.executable, command, env=surroundings, dimensions=(24, width), encoding="utf-8", timeout=60)
+    child = pexpect.spawn(sys.executable, command, env=surroundings, dimensions=(24, width), encoding="utf-8", timeout=PATIENCE)
     text: str = child.read()
     child.close()
     assert child.exitstatus == 0
@@ -32,7 +33,7 @@ def hostile(place: Place) -> Place:
     return place
 
 
-@pytest.mark.parametrize("arguments", [("list",), ("groups",), ("check",), ("show", "one/a"), ("upcoming",)])
+@pytest.mark.parametrize("arguments", [("list",), ("causes",), ("check",), ("show", "one/a"), ("upcoming",)])
 def test_nothing_but_colour_reaches_the_terminal(hostile: Place, arguments: tuple[str, ...]) -> None:
     assert not _OTHER.search(_COLOUR.sub("", seen(hostile, *arguments)))
 
@@ -40,7 +41,7 @@ def test_nothing_but_colour_reaches_the_terminal(hostile: Place, arguments: tupl
 def test_a_terminal_gets_a_table_as_wide_as_it_is(hostile: Place) -> None:
     for width in (80, 160):
         lines = _COLOUR.sub("", seen(hostile, "list", width=width)).splitlines()
-        assert lines[0].startswith("item")
+        assert lines[0].startswith("key")
         assert max(map(len, lines)) <= width
         assert len(lines) == 3
 

@@ -6,23 +6,28 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 
 import pytest
 
-from console.core.limits import Limits
+from console.core.backend import Abilities, Throughput
+from console.core.confirm import Limits
+from console.core.executor import Progress
 from console.core.operations import Operations
-from console.core.override import Override, OverrideState, Progress
-from console.core.release import Canary
+from console.core.override import Override, OverrideState
+from console.core.pace import Canary
 from console.testing import Flag as StopFlag
+from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.engine import AsyncTaskQueue
 from tests.faults.world import (
-    FRESH,
     KEEP,
     NOON,
+    ORIGIN,
+    RESET,
     TIMEOUT,
-    WHENCE,
     WHO,
     FrozenClock,
     QueueFile,
@@ -78,32 +83,32 @@ def world(tmp_path: Path) -> Iterator[CanaryWorld]:
 
 
 def carried(
-    world: CanaryWorld, count: int = 200, size: int = 20, order: object = KEEP, *, watch: Callable[[Progress], None] = lambda _: None,
+    world: CanaryWorld, count: int = 200, size: int = 20, operation: object = KEEP, *, watch: Callable[[Progress], None] = lambda _: None,
     console: Operations | None = None, stop: object = None,
 ) -> Override:
     if not world.queue.ids():
         world.queue.fill(count)
     console = console or world.console()
-    plan = console.propose(matching("condition:terminal"), order, Canary(size))  # type: ignore[arg-type]
-    return console.carry_out(plan.id, confirm(plan), stop, watch)  # type: ignore[arg-type]
+    plan = console.propose(matching("condition:terminal"), operation, Canary(size))  # type: ignore[arg-type]
+    return console.carry_out(plan, confirm(plan), stop, watch)  # type: ignore[arg-type]
 
 
 def test_a_good_canary_goes_on_in_steps_of_five_times_as_many(world: CanaryWorld) -> None:
-    handed_back: dict[str, int] = {}
+    requeued: dict[str, int] = {}
 
     def watch(progress: Progress) -> None:
-        handed_back[progress.stage] = sum(world.queue.handed_back().values())
+        requeued[progress.stage] = sum(world.queue.requeued().values())
 
     override = carried(world, 200, watch=watch)
-    assert (override.state, override.counts) == (OverrideState.FINISHED, {"changed": 200})
-    assert handed_back == {"queue · step 1 of 3": 20, "queue · step 2 of 3": 120, "queue · step 3 of 3": 200}
+    assert (override.state, override.counts) == (OverrideState.FINISHED, {"applied": 200})
+    assert requeued == {"queue · step 1 of 3": 20, "queue · step 2 of 3": 120, "queue · step 3 of 3": 200}
 
 
 def test_a_step_is_not_begun_before_the_last_was_judged(world: CanaryWorld) -> None:
     def handle(id: str) -> str | None:
         done = world.queue.statuses()["DONE"]
-        handed_back = sum(world.queue.handed_back().values())
-        assert handed_back == (20 if done < 20 else 120)
+        requeued = sum(world.queue.requeued().values())
+        assert requeued == (20 if done < 20 else 120)
         return None
 
     world.clock.handle = handle
@@ -115,24 +120,22 @@ def test_a_bad_canary_stops_and_says_so(world: CanaryWorld) -> None:
     world.clock.handle = lambda id: TIMEOUT if int(id[1:]) % 2 else None
     override = carried(world)
     assert override.state is OverrideState.STOPPED
-    assert "more than 20% failed again" in override.note
-    assert "by the same cause" in override.note
-    assert override.counts == {"changed": 20}
-    assert sum(world.queue.handed_back().values()) == 20
+    assert "failed again with the same error (limit 20 %)" in override.note
+    assert override.counts == {"applied": 20}
+    assert sum(world.queue.requeued().values()) == 20
 
 
-@pytest.mark.parametrize(("order", "status"), [(KEEP, "FAILED"), (FRESH, "PENDING")])
-def test_failed_again_is_bad_whether_terminal_or_to_be_retried(world: CanaryWorld, order: object, status: str) -> None:
+@pytest.mark.parametrize(("operation", "status"), [(KEEP, "FAILED"), (RESET, "PENDING")])
+def test_failed_again_is_bad_whether_terminal_or_to_be_retried(world: CanaryWorld, operation: object, status: str) -> None:
     world.clock.handle = lambda _: TIMEOUT
-    assert carried(world, order=order).state is OverrideState.STOPPED
+    assert carried(world, operation=operation).state is OverrideState.STOPPED
     assert world.queue.row(world.clock.executed[0])["status"] == status
 
 
 def test_another_error_is_bad_too_and_shown_apart(world: CanaryWorld) -> None:
     world.clock.handle = lambda _: "ERR_NEW: quite another story"
     override = carried(world)
-    assert "more than 20% failed again" in override.note
-    assert "by the same cause" not in override.note
+    assert "failed again with another error (limit 20 %)" in override.note
 
 
 def test_exactly_the_limit_is_not_more_than_the_limit(world: CanaryWorld) -> None:
@@ -143,31 +146,58 @@ def test_exactly_the_limit_is_not_more_than_the_limit(world: CanaryWorld) -> Non
 def test_one_above_the_limit_stops(world: CanaryWorld) -> None:
     world.clock.handle = lambda _: TIMEOUT if len(world.clock.executed) in (3, 6, 9, 12, 15) else None
     override = carried(world)
-    assert (override.state, override.counts) == (OverrideState.STOPPED, {"changed": 20})
-    assert override.note.startswith("canary: ")
-    assert "5 bad of 20 (5 by the same cause)" in override.note
+    assert (override.state, override.counts) == (OverrideState.STOPPED, {"applied": 20})
+    assert override.note == (
+        "Canary failed: 5 of 20 failed again with the same error (limit 20 %). 180 items were not touched."
+    )
 
 
 def test_not_judged_by_the_deadline_stops(world: CanaryWorld) -> None:
     world.clock.queues.clear()
     override = carried(world, 40, console=world.console(limits=Limits(canary_deadline=timedelta(minutes=2))))
     assert override.state is OverrideState.STOPPED
-    assert override.note == "canary: 0 good, 0 bad of 20, 20 not judged yet: not all were executed in time"
+    assert override.note == "Canary stopped: 20 of 20 did not run in time. 20 items were not touched."
     assert timedelta(minutes=2) <= world.clock.now() - NOON < timedelta(minutes=3)
     assert Limits().canary_deadline == timedelta(minutes=15)
+
+
+class SlowQueue(SqliteQueue):
+    """A queue whose system takes two tasks a minute."""
+
+    @cached_property
+    def abilities(self) -> Abilities:
+        return replace(super().abilities, throughput=Throughput(2, timedelta(minutes=1)))
+
+
+def test_a_canary_waits_as_long_as_the_system_needs_for_it(world: CanaryWorld) -> None:
+    """Twenty items at two a minute take ten minutes; the deadline of two minutes would stop the override."""
+    world.clock.queues.clear()
+    console = world.console(limits=Limits(canary_deadline=timedelta(minutes=2)), kind=SlowQueue)
+    override = carried(world, 40, console=console)
+    assert override.note == "Canary stopped: 20 of 20 did not run in time. 20 items were not touched."
+    assert timedelta(minutes=10) <= world.clock.now() - NOON < timedelta(minutes=11)
+
+
+def test_a_plan_says_how_long_the_system_needs(world: CanaryWorld) -> None:
+    world.queue.fill(41)
+    console = world.console(kind=SlowQueue)
+    plan = console.propose(matching("condition:terminal"), KEEP, Canary(20))
+    assert plan.warnings["Its system takes at most 2 items every 1m, so it needs about 21m."] == 41
+    override = carried(world, console=console, size=41)
+    assert not console.undo(override.override_id).warnings
 
 
 def test_some_not_judged_by_the_deadline_stops_though_the_others_are_good(world: CanaryWorld) -> None:
     world.clock.handle = lambda _: "for ever" if len(world.clock.executed) == 5 else None
     console = world.console(limits=Limits(canary_deadline=timedelta(minutes=2)))
     override = carried(world, console=console)
-    assert override.note == "canary: 19 good, 0 bad of 20, 1 not judged yet: not all were executed in time"
+    assert override.note == "Canary stopped: 1 of 20 did not run in time. 180 items were not touched."
 
 
 def test_one_that_runs_past_its_limit_is_bad(world: CanaryWorld) -> None:
     world.clock.handle = lambda _: "for ever" if len(world.clock.executed) in range(1, 6) else None
     override = carried(world)
-    assert "5 bad of 20" in override.note
+    assert "5 of 20 failed again" in override.note
 
 
 def test_the_canary_is_per_backend(world: CanaryWorld, tmp_path: Path) -> None:
@@ -178,8 +208,8 @@ def test_the_canary_is_per_backend(world: CanaryWorld, tmp_path: Path) -> None:
     world.clock.handle = lambda id: TIMEOUT if id.startswith("o") else None
     backends = [world.queue.open(clock=world.clock), other.open(name="other", clock=world.clock)]
     override = carried(world, console=world.console(backends=backends))
-    assert override.counts == {"changed": 220}
-    assert (sum(world.queue.handed_back().values()), sum(other.handed_back().values())) == (200, 20)
+    assert override.counts == {"applied": 220}
+    assert (sum(world.queue.requeued().values()), sum(other.requeued().values())) == (200, 20)
 
 
 def test_what_was_conflicted_is_not_waited_for(world: CanaryWorld) -> None:
@@ -187,7 +217,7 @@ def test_what_was_conflicted_is_not_waited_for(world: CanaryWorld) -> None:
     console = world.console()
     plan = console.propose(matching("condition:terminal"), KEEP, Canary(20))
     world.queue.run("UPDATE async_tasks SET attempts = 9 WHERE task_id GLOB '*[13579]'")
-    assert console.carry_out(plan.id, confirm(plan)).counts == {"changed": 20, "conflicted": 20}
+    assert console.carry_out(plan, confirm(plan)).counts == {"applied": 20, "changed": 20}
 
 
 def test_a_finished_item_that_its_queue_deletes_is_good(world: CanaryWorld) -> None:
@@ -201,20 +231,20 @@ def test_a_finished_item_that_its_queue_deletes_is_good(world: CanaryWorld) -> N
 
 def test_a_plan_smaller_than_its_canary_has_nothing_to_wait_for(world: CanaryWorld) -> None:
     world.clock.queues.clear()
-    assert carried(world, 20).counts == {"changed": 20}
+    assert carried(world, 20).counts == {"applied": 20}
 
 
 def test_a_signal_while_waiting_ends_it(world: CanaryWorld) -> None:
     world.clock.queues.clear()
     stop = StopFlag()
-    override = carried(world, stop=stop, watch=lambda progress: stop.set() if "not judged" in progress.note else None)
-    assert (override.state, override.note) == (OverrideState.STOPPED, "stopped by a signal")
+    override = carried(world, stop=stop, watch=lambda progress: stop.set() if "not run yet" in progress.note else None)
+    assert (override.state, override.note) == (OverrideState.STOPPED, "Stopped by a signal.")
 
 
 def test_the_summary_is_told_while_waiting(world: CanaryWorld) -> None:
     notes: list[str] = []
     carried(world, watch=lambda progress: notes.append(progress.note))
-    assert "canary: 7 good, 0 bad of 20, 13 not judged yet" in notes
+    assert "Canary: 7 of 20 succeeded, 13 not run yet" in notes
 
 
 # -- a backend that does not answer while it is only watched ---------------------------------------------
@@ -235,7 +265,7 @@ class Locks:
 
     def watch(self, progress: Progress) -> None:
         self.notes.append(progress.note)
-        if "not judged" not in progress.note:
+        if "not run yet" not in progress.note:
             return
         if self._left and not self._holder.in_transaction:
             self._holder.execute("BEGIN EXCLUSIVE")
@@ -252,31 +282,31 @@ class Locks:
 def test_a_look_that_fails_is_only_one_look_the_less(world: CanaryWorld, tmp_path: Path) -> None:
     with closing(Locks(world, tmp_path, looks=2)) as locks:
         override = carried(world, console=world.console(backends=[locks.backend]), watch=locks.watch)
-        told = [note for note in locks.notes if "someone holds its lock" in note]
-    assert (override.state, override.counts) == (OverrideState.FINISHED, {"changed": 40})
-    assert len(told) == 2
-    assert told[0].startswith("canary: 0 good, 0 bad of 20, 20 not judged yet; looks again, as this look failed: ")
-    assert "failed" not in override.note, "what was told of a look is over with the next"
+        notes = [note for note in locks.notes if "another process holds its lock" in note]
+    assert (override.state, override.counts) == (OverrideState.FINISHED, {"applied": 40})
+    assert len(notes) == 2
+    assert notes[0].startswith("Canary: 0 of 20 succeeded, 20 not run yet. Reading failed and is tried again: ")
+    assert "failed" not in override.note, "the note about one look ends with the next"
 
 
 def test_a_canary_that_could_not_be_read_in_time_is_not_a_good_one(world: CanaryWorld, tmp_path: Path) -> None:
     with closing(Locks(world, tmp_path, looks=1_000)) as locks:
         limits = Limits(canary_deadline=timedelta(seconds=2))
         override = carried(world, console=world.console(backends=[locks.backend], limits=limits), watch=locks.watch)
-    assert (override.state, override.counts) == (OverrideState.STOPPED, {"changed": 20})
-    assert override.note.startswith("canary: 0 good, 0 bad of 20, 20 not judged yet: they could not be read: ")
-    assert "someone holds its lock" in override.note
-    assert sum(world.queue.handed_back().values()) == 20
+    assert (override.state, override.counts) == (OverrideState.STOPPED, {"applied": 20})
+    assert override.note.startswith("Canary stopped: its items could not be read (")
+    assert "another process holds its lock" in override.note
+    assert sum(world.queue.requeued().values()) == 20
 
 
 def test_what_no_other_look_would_change_ends_it_at_once(world: CanaryWorld) -> None:
     def watch(progress: Progress) -> None:
-        if "not judged" in progress.note:
+        if "not run yet" in progress.note:
             world.queue.run("ALTER TABLE async_tasks RENAME TO moved")
 
     world.clock.queues.clear()
     override = carried(world, watch=watch)
-    assert (override.state, override.counts) == (OverrideState.STOPPED, {"changed": 20})
+    assert (override.state, override.counts) == (OverrideState.STOPPED, {"applied": 20})
     assert "no such table" in override.note
     assert world.clock.now() - NOON < timedelta(seconds=5)
 
@@ -292,7 +322,7 @@ def test_a_crash_while_waiting_does_not_skip_the_judgement(world: CanaryWorld) -
     world.clock.queues, workers = [], world.clock.queues
 
     def die(progress: Progress) -> None:
-        if "not judged" in progress.note:
+        if "not run yet" in progress.note:
             raise Crash
 
     console = world.console()
@@ -300,28 +330,28 @@ def test_a_crash_while_waiting_does_not_skip_the_judgement(world: CanaryWorld) -
         carried(world, console=console, watch=die)
     world.clock.tick(timedelta(seconds=61))
     world.clock.queues, world.clock.handle = workers, lambda _: TIMEOUT
-    override = world.console().resume(console.book.overrides()[0].op_id, WHO, WHENCE)
-    assert (override.state, override.counts) == (OverrideState.STOPPED, {"changed": 20})
-    assert "20 by the same cause" in override.note or "more than 20%" in override.note
+    override = world.console().resume(console.trail.overrides()[0].override_id, WHO, ORIGIN)
+    assert (override.state, override.counts) == (OverrideState.STOPPED, {"applied": 20})
+    assert "failed again with the same error" in override.note
 
 
 def test_resuming_a_bad_canary_does_not_let_the_rest_go(world: CanaryWorld) -> None:
     world.clock.handle = lambda _: TIMEOUT
     console = world.console()
     override = carried(world, console=console)
-    again = console.resume(override.op_id, WHO, WHENCE)
+    again = console.resume(override.override_id, WHO, ORIGIN)
     assert again.state is OverrideState.STOPPED
-    assert sum(world.queue.handed_back().values()) == 20
+    assert sum(world.queue.requeued().values()) == 20
 
 
 def test_resuming_once_the_workers_are_back_goes_on(world: CanaryWorld) -> None:
     world.clock.queues, workers = [], world.clock.queues
     console = world.console(limits=Limits(canary_deadline=timedelta(minutes=1)))
     override = carried(world, console=console)
-    assert "not all were executed in time" in override.note
+    assert "did not run in time" in override.note
     world.clock.queues = workers
-    assert console.resume(override.op_id, WHO, WHENCE).counts == {"changed": 200}
-    assert set(world.queue.handed_back().values()) == {1}
+    assert console.resume(override.override_id, WHO, ORIGIN).counts == {"applied": 200}
+    assert set(world.queue.requeued().values()) == {1}
 
 
 def test_a_canary_that_only_conflicted_says_nothing_so_the_next_few_are_it(world: CanaryWorld) -> None:
@@ -330,15 +360,15 @@ def test_a_canary_that_only_conflicted_says_nothing_so_the_next_few_are_it(world
     plan = console.propose(matching("condition:terminal"), KEEP, Canary(3))
     for row in planned(console, plan)[:3]:
         world.queue.run("UPDATE async_tasks SET attempts = attempts + 1 WHERE task_id = ?", (row.key.split("/")[1],))
-    handed_back: dict[str, int] = {}
+    requeued: dict[str, int] = {}
 
     def watch(progress: Progress) -> None:
-        handed_back[progress.stage] = sum(world.queue.handed_back().values())
+        requeued[progress.stage] = sum(world.queue.requeued().values())
 
     world.clock.handle = lambda _: TIMEOUT
-    override = console.carry_out(plan.id, confirm(plan), watch=watch)
-    assert (override.state, override.counts) == (OverrideState.STOPPED, {"conflicted": 3, "changed": 3})
-    assert handed_back == {"queue · step 1 of 2": 0, "queue · step 2 of 3": 3}
+    override = console.carry_out(plan, confirm(plan), watch=watch)
+    assert (override.state, override.counts) == (OverrideState.STOPPED, {"changed": 3, "applied": 3})
+    assert requeued == {"queue · step 1 of 2": 0, "queue · step 2 of 3": 3}
 
 
 def test_a_pause_is_not_counted_against_the_canary(world: CanaryWorld) -> None:
@@ -350,14 +380,14 @@ def test_a_pause_is_not_counted_against_the_canary(world: CanaryWorld) -> None:
     world.clock.per_nap = 0
 
     def watch(progress: Progress) -> None:
-        (known,) = console.book.overrides()
-        if progress.note == "paused":
+        (known,) = console.trail.overrides()
+        if progress.paused:
             world.clock.tick(timedelta(seconds=50))
-            console.proceed(known.op_id)
+            console.proceed(known.override_id)
             world.clock.per_nap = 5
         elif next(looks) == 3:
-            console.pause(known.op_id)
+            console.pause(known.override_id)
             time.sleep(1.1)  # until it looks again at what is asked of it
 
-    override = console.carry_out(plan.id, confirm(plan), watch=watch)
-    assert (override.state, override.counts) == (OverrideState.FINISHED, {"changed": 30})
+    override = console.carry_out(plan, confirm(plan), watch=watch)
+    assert (override.state, override.counts) == (OverrideState.FINISHED, {"applied": 30})

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from console.core.backend import PageRequest
+from console.core.causes import Causes
 from console.core.faults import QueryFault, Unreachable, UsageFault
-from console.core.groups import Groups
+from console.core.item import Item
 from console.core.listing import Listing, page_of, rank, upcoming
 from console.core.query import Filter, Sort, SortField
 from console.core.signature import signature_of
-from console.testing import ALL, NOON, Flag, MemoryBackend
+from console.testing import ALL, NOON, Flag, MemoryReader
 
 MINUTE = timedelta(minutes=1)
 
 
-def backend(name: str, *ages: float | None, **common: Any) -> MemoryBackend:
+class Breakable(MemoryReader):
+    """A queue that can be made to fail."""
+
+    broken: Exception | None = None
+
+    def _matching(self, filter: Filter, now: datetime) -> list[Item]:
+        if self.broken is not None:
+            raise self.broken
+        return super()._matching(filter, now)
+
+
+def backend(name: str, *ages: float | None, **common: Any) -> Breakable:
     """Failed rows, updated so many minutes ago."""
     rows = {
         f"{name}{n}": {
@@ -29,7 +41,7 @@ def backend(name: str, *ages: float | None, **common: Any) -> MemoryBackend:
         }
         for n, age in enumerate(ages)
     }
-    return MemoryBackend(name, rows)
+    return Breakable(name, rows)
 
 
 def ids(items: Any) -> list[str]:
@@ -63,7 +75,7 @@ def test_every_sort_merges_in_rank_order(field: SortField, descending: bool) -> 
 
 def test_ids_are_ordered_as_stored_not_as_written() -> None:
     """Percent-encoding would put a blank after an exclamation mark's neighbours."""
-    odd = MemoryBackend("m", {id: {"status": "failed", "attempts": 1} for id in ("é", "a b", "a!", "a~", "A", "a")})
+    odd = Breakable("m", {id: {"status": "failed", "attempts": 1} for id in ("é", "a b", "a!", "a~", "A", "a")})
     assert [item.key.parts[0] for item in Listing([odd], Filter(), NOON, Sort(SortField.ID, False))] == [
         "A", "a", "a b", "a!", "a~", "é",
     ]
@@ -80,7 +92,7 @@ def test_a_stop_ends_the_list() -> None:
     assert len(list(Listing([backend("a", *range(50))], Filter(), NOON, stop=Flag(after_looks=4)))) <= 4
 
 
-class FailsLater(MemoryBackend):
+class FailsLater(MemoryReader):
     """Answers one page and then breaks."""
 
     def page(self, request: PageRequest) -> Any:
@@ -99,8 +111,8 @@ def test_a_backend_that_fails_is_noted_and_the_others_go_on(sort: Sort) -> None:
     assert sorted(found) == ["fine0", "fine1", *sorted(id for id in found if id.startswith("half"))]
     assert len(found) == 4
     assert {name: str(fault) for name, fault in listing.faults.items()} == {
-        "broken": "memory: The backend cannot be reached: no route",
-        "half": "here: The backend cannot be reached: gone",
+        "broken": "memory: Cannot connect: no route",
+        "half": "here: Cannot connect: gone",
     }
     assert listing.answered == {"half", "fine"}
 
@@ -112,9 +124,9 @@ def test_a_plugin_that_raises_anything_else_breaks_only_itself() -> None:
     listing = Listing([stranger, backend("fine", 5)], Filter(), NOON)
     assert ids(listing) == ["fine0"]
     assert "ZeroDivisionError" in str(listing.faults["stranger"])
-    groups = Groups([stranger, backend("fine", 5)], Filter(), NOON)
-    assert [group.count for group in groups.collect()] == [1]
-    assert set(groups.faults) == {"stranger"}
+    causes = Causes([stranger, backend("fine", 5)], Filter(), NOON)
+    assert [cause.count for cause in causes.collect()] == [1]
+    assert set(causes.faults) == {"stranger"}
     _, faults = upcoming([stranger, backend("fine", 5)], ALL, NOON, NOON + MINUTE, 4)
     assert set(faults) == {"stranger"}
 
@@ -131,14 +143,14 @@ def test_a_backend_that_is_not_meant_is_not_asked() -> None:
 def test_a_sort_nobody_offers_is_refused() -> None:
     stiff = backend("stiff", 1)
     stiff.sorts = frozenset({SortField.ID})  # type: ignore[misc]
-    with pytest.raises(UsageFault, match=r"stiff cannot be sorted by type.*It offers id\."):
+    with pytest.raises(UsageFault, match=r"Cannot sort 'stiff' by type.*It can be sorted by id\."):
         list(Listing([stiff], Filter(), NOON, Sort(SortField.TYPE)))
 
 
 # --- signatures -----------------------------------------------------------------------------------------
 
 
-def prefixes() -> tuple[MemoryBackend, str, str]:
+def prefixes() -> tuple[Breakable, str, str]:
     """A backend with two causes whose signatures share their first four digits."""
     seen: dict[str, str] = {}
     for n in range(100_000):
@@ -147,30 +159,30 @@ def prefixes() -> tuple[MemoryBackend, str, str]:
         signature = signature_of(text)
         if (other := seen.setdefault(signature[:4], text)) != text and signature_of(other) != signature:
             rows = {f"i{k}": {"status": "failed", "attempts": 1, "error": e} for k, e in enumerate((text, other) * 3)}
-            return MemoryBackend("m", rows), signature, signature_of(other)
+            return Breakable("m", rows), signature, signature_of(other)
     raise AssertionError
 
 
 def test_a_prefix_of_two_signatures_is_a_mistake() -> None:
     both, one, other = prefixes()
-    short, long = Filter.parse(f"signature:{one[:4]}"), Filter.parse(f"signature:{one}")
-    with pytest.raises(QueryFault, match=f"signature {one[:4]} fits .*Write more digits"):
+    short, long = Filter.parse(f"cause:{one[:4]}"), Filter.parse(f"cause:{one}")
+    with pytest.raises(QueryFault, match=f"Cause {one[:4]} matches both .*Write more digits"):
         list(Listing([both], short, NOON))
-    with pytest.raises(QueryFault, match=f"signature {one[:4]} fits"):
-        Groups([both], short, NOON).collect()
+    with pytest.raises(QueryFault, match=f"Cause {one[:4]} matches both"):
+        Causes([both], short, NOON).collect()
     assert len(list(Listing([both], long, NOON))) == 3
-    assert [group.signature for group in Groups([both], long, NOON).collect()] == [one]
-    negated = Filter.parse(f"-signature:{one}")
+    assert [cause.signature for cause in Causes([both], long, NOON).collect()] == [one]
+    negated = Filter.parse(f"-cause:{one}")
     assert {item.signature for item in Listing([both], negated, NOON)} == {other}
-    assert [group.signature for group in Groups([both], negated, NOON).collect()] == [other]
-    assert len(list(Listing([both], Filter.parse("signature:*"), NOON))) == 6
+    assert [cause.signature for cause in Causes([both], negated, NOON).collect()] == [other]
+    assert len(list(Listing([both], Filter.parse("cause:*"), NOON))) == 6
 
 
 @pytest.mark.parametrize("common", [{}, {"error": "ERR: cause a of 0"}], ids=["every third", "all"])
 def test_pages_by_signature_lead_there_and_back(common: dict[str, str]) -> None:
     many = backend("m", *range(1600), **common)
     wanted = signature_of("ERR: cause a of 0")
-    request = PageRequest(Filter.parse(f"signature:{wanted}"), NOON, limit=100)
+    request = PageRequest(Filter.parse(f"cause:{wanted}"), NOON, limit=100)
     first = page_of(many, request)
     assert first.scanned is not None
     assert {item.signature for item in first.items} == {wanted}
@@ -188,9 +200,9 @@ def test_upcoming_says_per_backend_what_comes() -> None:
     rows = {f"r{n}": {"status": "ready", "attempts": 1, "due": NOON + n * MINUTE} for n in range(6)}
     broken = backend("broken", 1)
     broken.broken = Unreachable("no route")
-    found, faults = upcoming([MemoryBackend("m", rows), broken], Filter(), NOON, NOON + 4 * MINUTE, 4)
+    found, faults = upcoming([Breakable("m", rows), broken], Filter(), NOON, NOON + 4 * MINUTE, 4)
     assert found["m"].counts == (1, 1, 1, 1)
     assert (found["m"].before, found["m"].after) == (0, 2)
     assert set(faults) == {"broken"}
-    with pytest.raises(UsageFault, match="by signature"):
-        upcoming([MemoryBackend("m", rows)], Filter.parse("signature:abcd"), NOON, NOON + MINUTE, 1)
+    with pytest.raises(UsageFault, match="by cause"):
+        upcoming([Breakable("m", rows)], Filter.parse("cause:abcd"), NOON, NOON + MINUTE, 1)

@@ -18,9 +18,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from console.core.backend import Action, Authority, Budget, Order
+from console.core.backend import Action, Attempts, Authority, Operation
+from console.core.confirm import Limits
+from console.core.executor import Progress
 from console.core.faults import (
-    AllBlocked,
+    AllSkipped,
     LeaseLost,
     NoSuchPlan,
     NotConfirmed,
@@ -29,15 +31,15 @@ from console.core.faults import (
     PlanStale,
     Refused,
 )
-from console.core.limits import Limits
 from console.core.operations import Operations
-from console.core.override import Intent, OverrideState, Progress
+from console.core.override import Intent, OverrideState
+from console.core.pace import Canary, Now, Over, Pace, Rate
 from console.core.plan import Plan
-from console.core.release import Canary, Now, Over, Rate, Release
 from console.testing import Flag as StopFlag
 from plugins._contract_queue import Claimed
 from plugins.sqlite_queue.engine import AsyncTaskQueue
-from tests.faults.world import NOON, WHENCE, WHO, World, confirm, final_outcomes, marked, matching
+from tests.depth import examples
+from tests.faults.world import NOON, ORIGIN, WHO, World, confirm, final_outcomes, marked, matching
 
 STUCK_AFTER = timedelta(seconds=360)
 TASKS = [
@@ -78,14 +80,14 @@ class Consoles(RuleBasedStateMachine):
 
     def console(self) -> Operations:
         backend = self.world.queue.open(clock=self.world.clock)
-        write = backend.swap
+        write = backend.compare_and_set
 
-        def swap(changes: Any, order: Order, authority: Authority) -> Any:
+        def compare_and_set(changes: Any, operation: Operation, authority: Authority) -> Any:
             for point in SUSPENSIONS:
                 self.reach(point)
-            return write(changes, order, authority)
+            return write(changes, operation, authority)
 
-        backend.swap = swap  # type: ignore[method-assign]
+        backend.compare_and_set = compare_and_set  # type: ignore[method-assign]
         return self.world.console(reach=self.reach, limits=LIMITS, backends=[backend])
 
     def reach(self, point: str) -> None:
@@ -100,16 +102,16 @@ class Consoles(RuleBasedStateMachine):
     def suspend(self, then: str) -> None:
         self.world.clock.tick(timedelta(seconds=61))
         other = self.consoles[1 - self.who]
-        for settled in other.settle_unresolved(WHO, WHENCE):
+        for settled in other.settle_unresolved(WHO, ORIGIN):
             if then == "resumed" and settled.plan_id == self.plan_id:
-                other.resume(settled.op_id, WHO, WHENCE)
+                other.resume(settled.override_id, WHO, ORIGIN)
 
     def act(self, name: str) -> None:
-        """The oracle is told whose turn it is: between two steps of the machine nobody else writes."""
+        """The oracle gets the name of who acts: between two steps of the machine nobody else writes."""
         self.world.queue.run("UPDATE oracle_actor SET name = ?, at = ?", (name, self.world.clock.now().isoformat()))
 
     def teardown(self) -> None:
-        verified = self.world.book().verify()
+        verified = self.world.trail().verify()
         self.world.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         assert verified.ok, verified.what
@@ -148,13 +150,13 @@ class Consoles(RuleBasedStateMachine):
         who=st.integers(0, 1),
         text=st.sampled_from(["condition:terminal", "condition:terminal,stuck,failed", "condition:*", "condition:retrying", "mark"]),
         marks=st.lists(st.sampled_from([task[0] for task in TASKS]), min_size=1, max_size=5),
-        budget=st.sampled_from(Budget),
-        release=st.sampled_from([Now(), Over(timedelta(minutes=2)), Rate(2.0), Canary(1)]),
+        attempts=st.sampled_from(Attempts),
+        pace=st.sampled_from([Now(), Over(timedelta(minutes=2)), Rate(2.0), Canary(1)]),
     )
-    def propose(self, who: int, text: str, marks: list[str], budget: Budget, release: Release) -> Plan:
+    def propose(self, who: int, text: str, marks: list[str], attempts: Attempts, pace: Pace) -> Plan:
         self.act("nobody")
         selection = marked(*(f"queue/{id}" for id in marks)) if text == "mark" else matching(text, everything=True)
-        return self.consoles[who].propose(selection, Order(budget=budget), release)
+        return self.consoles[who].propose(selection, Operation(attempts=attempts), pace)
 
     @rule(target=plans, who=st.integers(0, 1), override=overrides)
     def undo(self, who: int, override: str) -> object:
@@ -163,8 +165,8 @@ class Consoles(RuleBasedStateMachine):
         try:
             return console.undo(override)
         except PlanStale:
-            plan = console.book.plan(console.book.override(override).plan_id)
-            assert plan.order.action is Action.UNDO
+            plan = console.trail.plan(console.trail.override(override).plan_id)
+            assert plan.operation.action == Action.UNDO
             return multiple()
 
     @rule(
@@ -172,16 +174,16 @@ class Consoles(RuleBasedStateMachine):
         looks=st.sampled_from([None, None, 1, 2]),
     )
     def apply(self, who: int, plan: Plan, crash: str | None, looks: int | None) -> object:
-        known = {override.op_id for override in self.consoles[who].book.overrides()}
+        known = {override.override_id for override in self.consoles[who].trail.overrides()}
         self.world.clock.tick(timedelta(microseconds=1))  # no two overrides read the same microsecond from a real clock
         self._carry(who, crash, looks, plan, plan.id)
-        begun = [override.op_id for override in self.consoles[who].book.overrides() if override.op_id not in known]
+        begun = [override.override_id for override in self.consoles[who].trail.overrides() if override.override_id not in known]
         return multiple(*begun)
 
     @rule(who=st.integers(0, 1), override=overrides, crash=st.sampled_from(TROUBLES))
     def resume(self, who: int, override: str, crash: str | None) -> None:
         self.world.clock.tick(timedelta(microseconds=1))
-        self._carry(who, crash, None, override, self.consoles[who].book.override(override).plan_id)
+        self._carry(who, crash, None, override, self.consoles[who].trail.override(override).plan_id)
 
     def _carry(self, who: int, crash: str | None, looks: int | None, what: Plan | str, plan_id: str) -> None:
         self.act(plan_id)
@@ -195,12 +197,12 @@ class Consoles(RuleBasedStateMachine):
 
         try:
             if isinstance(what, Plan):
-                console.carry_out(what.id, confirm(what), stop, watch)
+                console.carry_out(what, confirm(what), stop, watch)
             else:
-                console.resume(what, WHO, WHENCE, stop, watch)
+                console.resume(what, WHO, ORIGIN, stop, watch)
         except Crash:
             self.consoles[who] = self.console()
-        except (OverrideRunning, PlanExpired, PlanStale, AllBlocked, LeaseLost, NoSuchPlan):  # an hour after its expiry it is purged
+        except (OverrideRunning, PlanExpired, PlanStale, AllSkipped, LeaseLost, NoSuchPlan):  # an hour after its expiry it is purged
             pass
         finally:
             self.crash = None
@@ -210,19 +212,19 @@ class Consoles(RuleBasedStateMachine):
         try:
             self.consoles[who].stop(override)
         except Refused:
-            known = self.consoles[who].book.override(override)
+            known = self.consoles[who].trail.override(override)
             assert known.state in (OverrideState.STOPPED, OverrideState.FINISHED) or not known.alive
 
     @rule(who=st.integers(0, 1))
     def settle(self, who: int) -> None:
         self.act("nobody")
-        self.consoles[who].settle_unresolved(WHO, WHENCE)
+        self.consoles[who].settle_unresolved(WHO, ORIGIN)
 
     @rule(who=st.integers(0, 1), plan=plans)
     def miscount(self, who: int, plan: Plan) -> None:
         self.act("nobody")
-        with pytest.raises((NotConfirmed, PlanExpired, AllBlocked, NoSuchPlan)):
-            self.consoles[who].carry_out(plan.id, confirm(plan, count=plan.changes + 1))
+        with pytest.raises((NotConfirmed, PlanExpired, AllSkipped, NoSuchPlan)):
+            self.consoles[who].carry_out(plan, confirm(plan, count=plan.changes + 1))
 
     # -- what always holds ---------------------------------------------------------------------------
 
@@ -252,38 +254,38 @@ class Consoles(RuleBasedStateMachine):
 
     @invariant()
     def trail_and_database_tell_the_same_story(self) -> None:
-        book = self.consoles[0].book
-        for override in book.overrides():
-            told = final_outcomes(book, override.op_id)
+        trail = self.consoles[0].trail
+        for override in trail.overrides():
+            recorded = final_outcomes(trail, override.override_id)
             changed_in_fact = {
                 f"queue/{id}"
                 for (id,) in self.world.queue.run("SELECT DISTINCT task_id FROM oracle WHERE actor = ?", (override.plan_id,))
             }
             late = {
-                outcome.key for intent in book.intents(override.op_id) if _kind(book, intent) == "late"
-                for batch in book.item_outcomes(intent.seq) for outcome in batch
+                outcome.key for intent in trail.intents(override.override_id) if _kind(trail, intent) == "late"
+                for batch in trail.item_outcomes(intent.seq) for outcome in batch
             }
-            assert all(len(times) == 1 or (key in late and times.count("changed") == 1) for key, times in told.items()), "one outcome per item"
-            assert override.counts == Counter("changed" if "changed" in times else times[-1] for times in told.values())
-            by_kind = {kind: {key for key, times in told.items() if kind in times} for kind in ("changed", "indeterminate")}
+            assert all(len(times) == 1 or (key in late and times.count("applied") == 1) for key, times in recorded.items()), "one outcome per item"
+            assert override.counts == Counter("applied" if "applied" in times else times[-1] for times in recorded.values())
+            by_kind = {kind: {key for key, times in recorded.items() if kind in times} for kind in ("applied", "unknown")}
             announced = {
                 row.key
-                for intent in book.open_intents(override.op_id)
+                for intent in trail.open_intents(override.override_id)
                 for first, last in intent.ranges
-                for batch in book.rows(intent.plan_id, first, last)
+                for batch in trail.rows(intent.plan_id, first, last)
                 for row in batch
             }
-            assert by_kind["changed"] <= changed_in_fact, "nothing is said to have changed that did not"
-            assert changed_in_fact <= by_kind["changed"] | by_kind["indeterminate"] | announced, "nothing changed in silence"
+            assert by_kind["applied"] <= changed_in_fact, "nothing is said to have changed that did not"
+            assert changed_in_fact <= by_kind["applied"] | by_kind["unknown"] | announced, "nothing changed in silence"
 
 
-def _kind(book: Any, intent: Intent) -> str:
-    record = book.record(intent.seq)
+def _kind(trail: Any, intent: Intent) -> str:
+    record = trail.record(intent.seq)
     assert record is not None
     return str(record.kind)
 
 
 TestConsoles = Consoles.TestCase
 TestConsoles.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=examples(25), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )

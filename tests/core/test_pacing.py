@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from console.core.backend import Authority, Change, Order, Outcome
-from console.core.release import Over, Rate, Release
+from console.core.backend import Authority, Change, Operation, Outcome
+from console.core.pace import Over, Pace, Rate
 from plugins.sqlite_queue import SqliteQueue
+from plugins.sqlite_queue.schema import ASYNC_TASKS
 from tests.faults.world import KEEP, NOON, FrozenClock, World, confirm, matching
 
 
@@ -34,12 +35,12 @@ class LeapingClock(FrozenClock):
 class Undated(SqliteQueue):
     """The queue, did its system not read the due time; and how many it was handed at once."""
 
-    abilities = replace(SqliteQueue.abilities, stores_due_time=False)
+    abilities = replace(ASYNC_TASKS.requeue.abilities, stores_due_time=False)
     sizes: list[int]
 
-    def swap(self, changes: Sequence[Change], order: Order, authority: Authority) -> Sequence[Outcome]:
+    def compare_and_set(self, changes: Sequence[Change], operation: Operation, authority: Authority) -> Sequence[Outcome]:
         self.sizes.append(len(changes))
-        return super().swap(changes, order, authority)
+        return super().compare_and_set(changes, operation, authority)
 
 
 @pytest.fixture
@@ -48,13 +49,13 @@ def undated() -> type[Undated]:
     return Undated
 
 
-def carried(world: World, kind: type[Undated], count: int, release: Release) -> Counter[datetime]:
-    """How many were handed back in each second."""
+def carried(world: World, kind: type[Undated], count: int, pace: Pace) -> Counter[datetime]:
+    """How many were requeued in each second."""
     world.queue.fill(count)
     console = world.console(kind=kind)
-    plan = console.propose(matching("condition:terminal"), KEEP, release)
-    assert console.carry_out(plan.id, confirm(plan)).counts == {"changed": count}
-    console.book.close()
+    plan = console.propose(matching("condition:terminal"), KEEP, pace)
+    assert console.carry_out(plan, confirm(plan)).counts == {"applied": count}
+    console.trail.close()
     return Counter(datetime.fromisoformat(row[8]).replace(microsecond=0) for row in world.queue.rows())
 
 

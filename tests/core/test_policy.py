@@ -36,7 +36,7 @@ C = Condition
     [
         (Facts(DONE, "OK"), THREE, C.DONE, "finished", None, False),
         (Facts(Phase.CANCELLED, "X"), THREE, C.CANCELLED, "cancelled", None, False),
-        (Facts(Phase.UNKNOWN, "odd\n"), THREE, C.UNKNOWN, r"no rule for the native status 'odd\n'", None, False),
+        (Facts(Phase.UNKNOWN, "odd\n"), THREE, C.UNKNOWN, r"unknown status 'odd\n'", None, False),
         # ready
         (Facts(READY, "P"), THREE, C.WAITING, "not run yet", None, True),
         (Facts(READY, "P", -3), THREE, C.WAITING, "not run yet", None, True),
@@ -48,15 +48,15 @@ C = Condition
          f"1 of 3 attempts used, due on {NOW + 40_000 * 86_400 * S:%Y-%m-%d}", 40_000 * 86_400, True),
         (Facts(READY, "P", 2), THREE, C.RETRYING, "2 of 3 attempts used, due now", None, True),
         (Facts(READY, "P", 2), RetryPolicy(), C.RETRYING, "attempt 2 failed, due now", None, True),
-        (Facts(READY, "P", 3), THREE, C.RETRYING, "3 of 3 attempts used, handed back for one more, due now", None, True),
-        (Facts(READY, "P", 1, ignored="no time"), THREE, C.RETRYING, "its own system will not take it: no time", None, False),
-        (Facts(READY, "P", 0, ignored="no time", due_at=NOW), THREE, C.WAITING, "its own system will not take it: no time", None, False),
+        (Facts(READY, "P", 3), THREE, C.RETRYING, "3 of 3 attempts used, requeued for one more, due now", None, True),
+        (Facts(READY, "P", 1, ignored="no time"), THREE, C.RETRYING, "its system ignores it: no time", None, False),
+        (Facts(READY, "P", 0, ignored="no time", due_at=NOW), THREE, C.WAITING, "its system ignores it: no time", None, False),
         (Facts(READY, "P", 1, since=NOW - 61 * S, time_limit=60 * S), THREE, C.STUCK, "P for 1m 01s, limit 1m", None, True),
         (Facts(READY, "P", 1, since=NOW - 60 * S, time_limit=60 * S), THREE, C.RETRYING, "1 of 3 attempts used, due now", None, True),
         (Facts(READY, "P", 1, since=NOW - 61 * S), THREE, C.RETRYING, "1 of 3 attempts used, due now", None, True),
         # running
         (Facts(RUNNING, "R", 1, since=NOW - 60 * S), THREE, C.RUNNING, "running since 2026-11-10T11:59:00Z", None, True),
-        (Facts(RUNNING, "R", 1), THREE, C.RUNNING, "running, since when is not recorded", None, True),
+        (Facts(RUNNING, "R", 1), THREE, C.RUNNING, "running, start time unknown", None, True),
         (Facts(RUNNING, "R", 3, since=NOW), THREE, C.RUNNING, "running since 2026-11-10T12:00:00Z", None, False),
         (Facts(RUNNING, "R", 1, since=NOW - 61 * S, reclaimed=True), THREE, C.STUCK, "running for 1m 01s, limit 1m", None, True),
         (Facts(RUNNING, "R", 1, since=NOW - 61 * S), THREE, C.STUCK, "running for 1m 01s, limit 1m", None, False),
@@ -65,21 +65,21 @@ C = Condition
         (Facts(RUNNING, "R", 1, since=NOW - 61 * S, time_limit=90 * S), THREE, C.RUNNING, "running since 2026-11-10T11:58:59Z", None, True),
         (Facts(RUNNING, "R", 1, since=NOW - 9999 * S), RetryPolicy(3), C.RUNNING, "running since 2026-11-10T09:13:21Z", None, True),
         # failed
-        (Facts(FAILED, "F", 1), THREE, C.FAILED, "failed after 1 of 3 attempts; nothing retries it by itself", None, False),
-        (Facts(FAILED, "F", 1), RetryPolicy(), C.FAILED, "failed after 1 attempts; nothing retries it by itself", None, False),
+        (Facts(FAILED, "F", 1), THREE, C.FAILED, "failed after 1 of 3 attempts, not retried automatically", None, False),
+        (Facts(FAILED, "F", 1), RetryPolicy(), C.FAILED, "failed after 1 attempts, not retried automatically", None, False),
         (Facts(FAILED, "F", 3), THREE, C.TERMINAL, "3 of 3 attempts used", None, False),
-        (Facts(FAILED, "F", 3, max_attempts=5), THREE, C.FAILED, "failed after 3 of 5 attempts; nothing retries it by itself", None, False),
+        (Facts(FAILED, "F", 3, max_attempts=5), THREE, C.FAILED, "failed after 3 of 5 attempts, not retried automatically", None, False),
         (Facts(FAILED, "F", 1, max_attempts=1), THREE, C.TERMINAL, "1 of 1 attempts used", None, False),
         (Facts(FAILED, "F", 0, max_attempts=0), THREE, C.TERMINAL, "0 of 0 attempts used", None, False),
-        (Facts(FAILED, "F", 1, retryable=False), THREE, C.TERMINAL, "not retryable: one execution only", None, False),
-        (Facts(FAILED, "F", 1), RetryPolicy(3, retryable=False), C.TERMINAL, "not retryable: one execution only", None, False),
+        (Facts(FAILED, "F", 1, retryable=False), THREE, C.TERMINAL, "not retryable, runs only once", None, False),
+        (Facts(FAILED, "F", 1), RetryPolicy(3, retryable=False), C.TERMINAL, "not retryable, runs only once", None, False),
         (Facts(FAILED, "F", 1, retryable=True), RetryPolicy(3, retryable=False), C.FAILED,
-         "failed after 1 of 3 attempts; nothing retries it by itself", None, False),
+         "failed after 1 of 3 attempts, not retried automatically", None, False),
         (Facts(FAILED, "F", 1, marker="marked terminal by Kim"), THREE, C.TERMINAL, "marked terminal by Kim", None, False),
         (Facts(FAILED, "F", 1, error="INVALID api KEY given"), PICKY, C.TERMINAL,
-         "error is not recoverable: matched 'Invalid API key'", None, False),
-        (Facts(FAILED, "F", 1, error="timeout, malformed"), PICKY, C.TERMINAL, "error is not recoverable: matched 'malformed'", None, False),
-        (Facts(FAILED, "F", 1, error="timeout"), PICKY, C.FAILED, "failed after 1 of 3 attempts; nothing retries it by itself", None, False),
+         "unrecoverable error (matches 'Invalid API key')", None, False),
+        (Facts(FAILED, "F", 1, error="timeout, malformed"), PICKY, C.TERMINAL, "unrecoverable error (matches 'malformed')", None, False),
+        (Facts(FAILED, "F", 1, error="timeout"), PICKY, C.FAILED, "failed after 1 of 3 attempts, not retried automatically", None, False),
         (Facts(FAILED, "F", 1, last_attempt_at=NOW - 10 * S), LOOP, C.RETRYING, "failed after 1 of 4 attempts, due in 50s", 50, True),
         (Facts(FAILED, "F", 3, last_attempt_at=NOW - 310 * S), LOOP, C.RETRYING,
          "failed after 3 of 4 attempts, due since 2026-11-10T11:59:50Z", -10, True),
@@ -89,7 +89,7 @@ C = Condition
         (Facts(FAILED, "F", 1, born_at=NOW - timedelta(days=30) + S, last_attempt_at=NOW), LOOP, C.RETRYING,
          "failed after 1 of 4 attempts, due in 1m 00s", 60, True),
         (Facts(FAILED, "F", 1, last_attempt_at=NOW), RetryPolicy(3, retries_failed=True), C.FAILED,
-         "failed after 1 of 3 attempts; nothing retries it by itself", None, False),
+         "failed after 1 of 3 attempts, not retried automatically", None, False),
     ],
 )
 def test_judge(
@@ -207,7 +207,7 @@ def test_the_schedule_ahead_agrees_with_the_verdict(facts: Facts, policy: RetryP
     assert bool(lines) == expected
     if lines:
         assert lines[0].startswith(f"attempt {facts.attempts + 1} ")
-        assert lines[-1] in ("then terminal", "then as its own system decides", "and so on")
+        assert lines[-1] in ("then terminal", "then its system decides", "and so on")
         limit = limit_of(facts, policy)
         if limit is not None and lines[-1] == "then terminal":
             assert len(lines) - 1 == max(limit - facts.attempts, 1)
@@ -219,7 +219,7 @@ def test_the_schedule_ahead_agrees_with_the_verdict(facts: Facts, policy: RetryP
         (Facts(READY, "P", 1, due_at=NOW + 5 * S), RetryPolicy(3, FixedDelays((S, 60 * S))),
          ["attempt 2 at 2026-11-10T12:00:05Z", "attempt 3 1m after that fails", "then terminal"]),
         (Facts(READY, "P", 2), RetryPolicy(3), ["attempt 3 now", "then terminal"]),
-        (Facts(READY, "P", 0), RetryPolicy(3), ["attempt 1 now", "then as its own system decides"]),
+        (Facts(READY, "P", 0), RetryPolicy(3), ["attempt 1 now", "then its system decides"]),
         (Facts(READY, "P", 0), RetryPolicy(None, FixedDelays((S,))), ["attempt 1 now", *(f"attempt {n} 1s after that fails" for n in range(2, 7)), "and so on"]),
         (Facts(FAILED, "F", 1, last_attempt_at=NOW), RetryPolicy(3, Exponential(60 * S, jitter=0.25), retries_failed=True),
          ["attempt 2 between 2026-11-10T12:00:45Z and 2026-11-10T12:01:15Z", "attempt 3 1m30s–2m30s after that fails", "then terminal"]),
@@ -243,7 +243,7 @@ def test_a_config_changes_only_what_it_names() -> None:
     [
         (RetryPolicy(4, FixedDelays((300 * S, 900 * S))), "4 attempts · 5m, 15m"),
         (RetryPolicy(3, Exponential(S, cap=60 * S, jitter=0.25)), "3 attempts · 1s ×2 up to 1m ±25%"),
-        (RetryPolicy(retryable=False, max_age=timedelta(days=30)), "no limit · no backoff of its own · not retryable · until 30d old"),
+        (RetryPolicy(retryable=False, max_age=timedelta(days=30)), "no limit · no backoff · not retryable · until 30d old"),
     ],
 )
 def test_a_policy_in_words(policy: RetryPolicy, text: str) -> None:

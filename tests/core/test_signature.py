@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from console.core import grouping as grouping_module
+from console.core import cause_count as cause_count_module
 from console.core import signature as module
-from console.core.grouping import Grouping
+from console.core.cause_count import CauseCounter
 from console.core.signature import _digest, _normalise_plain, _Signatures, normalise, signature_of
+from tests.depth import examples
 
 SAME = [
     [
@@ -194,7 +195,7 @@ def test_a_cause_has_one_signature_whatever_it_happened_to(data: st.DataObject) 
     assert len(set().union(*found.values())) == len(found), found
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(families())
 def test_learned_templates_are_exact(texts: list[str]) -> None:
     fast = _Signatures()
@@ -203,7 +204,7 @@ def test_learned_templates_are_exact(texts: list[str]) -> None:
         assert fast.of(text) == _digest(_normalise_plain(text)), normalise(text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(families(), st.lists(st.one_of(st.none(), st.text(max_size=12)), max_size=4))
 def test_many_at_once_have_the_signatures_each_has_alone(texts: list[str], others: list[str | None]) -> None:
     fast = _Signatures()
@@ -221,7 +222,7 @@ def test_a_text_is_taken_whole_only_if_it_is_its_own_subject(around: str) -> Non
     assert fast.of_all(asked) == [_digest(_normalise_plain(text)) for text in asked]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(families())
 def test_a_template_learned_from_any_text_is_exact_for_all_others(texts: list[str]) -> None:
     subjects = [module._subject(text) for text in texts]
@@ -260,10 +261,10 @@ def test_what_repeats_is_learned(text: Callable[[int], str], monkeypatch: pytest
 def test_many_causes_that_begin_alike_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = _Signatures()
     causes = [f"task {name} of worker {{0}} {end}" for name in ("sum", "mean", "all") for end in ("died", "left")]
-    learned = [[fast.of(cause.format(n)) for cause in causes] for n in range(1000, 1010)][-1]
+    learned = [[fast.of(name.format(n)) for name in causes] for n in range(1000, 1010)][-1]
     assert len(set(learned)) == len(causes)
     monkeypatch.setattr(module, "_normalised", lambda subject: pytest.fail("not learned"))
-    assert [fast.of(cause.format(2000)) for cause in causes] == learned
+    assert [fast.of(name.format(2000)) for name in causes] == learned
 
 
 def test_a_full_cache_makes_room_again() -> None:
@@ -316,8 +317,8 @@ def at(minutes: int) -> datetime:
 
 
 def test_groups_span_backends_with_times_of_their_own() -> None:
-    grouping = Grouping()
-    grouping.add(
+    counter = CauseCounter()
+    counter.add(
         [
             ("row 1 bad", at(0).isoformat()),
             ("row 2 bad", at(9).isoformat()),
@@ -328,24 +329,24 @@ def test_groups_span_backends_with_times_of_their_own() -> None:
         at(5),
         instant=datetime.fromisoformat,
     )
-    grouping.add([("row 3 bad", 30.0), ("row 4 bad", None)], "files", at(5), instant=lambda raw: at(int(raw)))
-    grouping.add([("row 5 bad", at(-3).isoformat())], "queue", instant=datetime.fromisoformat)
-    bad, none = grouping.groups()
+    counter.add([("row 3 bad", 30.0), ("row 4 bad", None)], "files", at(5), instant=lambda raw: at(int(raw)))
+    counter.add([("row 5 bad", at(-3).isoformat())], "queue", instant=datetime.fromisoformat)
+    bad, none = counter.causes()
     assert (bad.signature, bad.sample) == (signature_of("row 9 bad"), "row 1 bad")
     assert (bad.count, bad.recent, bad.first, bad.last) == (5, 2, at(-3), at(30))
     assert bad.backends == (("queue", 3), ("files", 2))
     assert (none.signature, none.sample, none.count, none.recent) == (None, "", 2, 0)
     assert (none.first, none.last) == (at(1), at(1))
-    assert grouping.rows == 7
+    assert counter.rows == 7
 
 
 def test_times_that_cannot_be_read_are_left_out() -> None:
-    grouping = Grouping()
+    counter = CauseCounter()
     read = {"3": at(3), "7": at(7)}.get
-    grouping.add(
+    counter.add(
         [("a", "garbage"), ("a", "3"), ("a", "7"), ("b", "garbage"), ("a", None)], "queue", NOON, instant=read
     )
-    a, b = grouping.groups()
+    a, b = counter.causes()
     assert (a.first, a.last, a.count, a.recent) == (at(3), at(7), 4, 2)
     assert (b.first, b.last, b.count, b.recent) == (None, None, 1, 0)
 
@@ -357,9 +358,9 @@ def test_few_times_are_read() -> None:
         read.append(raw)
         return at(raw)
 
-    grouping = Grouping()
-    grouping.add((("a", n * 7919 % 10_007) for n in range(10_007)), "queue", at(5000), instant=instant)
-    assert grouping.groups()[0].recent == 10_007 - 5000
+    counter = CauseCounter()
+    counter.add((("a", n * 7919 % 10_007) for n in range(10_007)), "queue", at(5000), instant=instant)
+    assert counter.causes()[0].recent == 10_007 - 5000
     assert len(read) < 100
 
 
@@ -376,25 +377,17 @@ rows = st.lists(
 def test_groups_equal_a_plain_count(
     adds: list[tuple[str, list[tuple[str | None, datetime | None]]]], chunk: int
 ) -> None:
-    grouping = Grouping()
+    counter = CauseCounter()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grouping_module, "_CHUNK", chunk)
+        patch.setattr(cause_count_module, "_CHUNK", chunk)
         for backend, some in adds:
-            grouping.add(iter(some), backend, NOON, instant=lambda raw: raw)
+            counter.add(iter(some), backend, NOON, instant=lambda raw: raw)
     every = [(backend, text, when) for backend, some in adds for text, when in some]
-    for group in grouping.groups():
-        mine = [(b, at) for b, text, at in every if (signature_of(text) if text else None) == group.signature]
+    for cause in counter.causes():
+        mine = [(b, at) for b, text, at in every if (signature_of(text) if text else None) == cause.signature]
         times = [when for _, when in mine if when is not None]
-        assert group.count == len(mine)
-        assert group.recent == sum(when >= NOON for when in times)
-        assert (group.first, group.last) == (min(times, default=None), max(times, default=None))
-        assert all(count == sum(b == backend for b, _ in mine) for backend, count in group.backends)
-    assert sum(group.count for group in grouping.groups()) == len(every) == grouping.rows
-
-
-def test_more_causes_than_groups_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouping_module, "_GROUPS", 2)
-    grouping = Grouping()
-    grouping.add([("a", 1), ("b", 1), ("c", 1), ("c", 1), ("a", 2)], "queue", instant=lambda raw: NOON)
-    assert [(group.sample, group.count) for group in grouping.groups()] == [("a", 2), ("b", 1)]
-    assert (grouping.beyond, grouping.rows) == (2, 5)
+        assert cause.count == len(mine)
+        assert cause.recent == sum(when >= NOON for when in times)
+        assert (cause.first, cause.last) == (min(times, default=None), max(times, default=None))
+        assert all(count == sum(b == backend for b, _ in mine) for backend, count in cause.backends)
+    assert sum(cause.count for cause in counter.causes()) == len(every) == counter.rows

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.patience import PATIENCE
 from tests.ui.terminal import Terminal as Program
 
 
@@ -16,7 +17,7 @@ class Terminal(Program):
         super().__init__([sys.executable, "-m", "console", *arguments], size)
 
 
-def beside(folder: Path) -> list[int]:
+def workers_of(folder: Path) -> list[int]:
     """The processes that serve the world in that folder, the console itself left out."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -29,8 +30,8 @@ def beside(folder: Path) -> list[int]:
     return found
 
 
-def nothing_beside(folder: Path, within: float = 10) -> bool:
+def no_worker_left(folder: Path, within: float = PATIENCE) -> bool:
     end = time.monotonic() + within
-    while beside(folder) and time.monotonic() < end:
+    while workers_of(folder) and time.monotonic() < end:
         time.sleep(0.05)
-    return not beside(folder)
+    return not workers_of(folder)

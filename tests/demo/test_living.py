@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from console.__main__ import main
-from tests.demo.terminal import Terminal, beside, nothing_beside
+from tests.demo.terminal import Terminal, no_worker_left, workers_of
+from tests.depth import in_depth
+from tests.patience import PATIENCE
 
 TEN_KEYS = ["3", "r", "o", "k", "⏎", "N", "N", "N", "⏎", "⏎"]
-"""Groups; requeue the first; a reason; the number of items, as the dialog asks for it; yes."""
+"""Causes; requeue the first; a reason; the number of items, as the dialog asks for it; yes."""
 
 
 @pytest.fixture
@@ -33,105 +35,105 @@ def done(folder: Path) -> int:
         connection.close()
 
 
-def test_ten_keys_from_the_run_line_to_the_biggest_cause_handed_back(folder: Path) -> None:
+def test_ten_keys_from_the_run_line_to_the_biggest_cause_requeued(folder: Path) -> None:
     before = done(folder)
     terminal = Terminal("demo", "--dir", str(folder))
-    shown = terminal.until("storm: peak", 90)
+    shown = terminal.until("storm: peak")
     assert "payments" in shown
     pressed = ["3"]
     terminal.press("3")
-    first = re.search(r"^ +\d+ +\d+%.*$", terminal.until("RATE_LIMITED", 90), re.M)
+    first = re.search(r"^ +\d+ +\d+%.*$", terminal.until("RATE_LIMITED"), re.M)
     assert first
     assert "RATE_LIMITED" in first[0]
     pressed.append("r")
     terminal.press("r")
-    shown = terminal.until("to confirm", 90)
-    wanted = re.search(r"type (\d+) to confirm", shown)
+    shown = terminal.until("Confirm type")
+    wanted = re.search(r"Confirm type (\d+)", shown)
     assert wanted
     for key in ("o", "k", "\r", *wanted[1], "\r", "\r"):
         pressed.append(key)
         terminal.press(key)
         terminal.read()
     assert len(pressed) == len(TEN_KEYS) == 10
-    terminal.until("finished", 90)
-    end = time.monotonic() + 90
+    terminal.until("finished")
+    end = time.monotonic() + PATIENCE
     while done(folder) < before + 20:
-        assert time.monotonic() < end, "nobody takes what was handed back"
+        assert time.monotonic() < end, "nobody takes what was requeued"
         time.sleep(0.2)
     terminal.press("q")
-    assert terminal.left(20) == 0
-    assert nothing_beside(folder)
+    assert terminal.left() == 0
+    assert no_worker_left(folder)
 
 
-@pytest.mark.parametrize("place", ["2", "3", "4"])
+@pytest.mark.parametrize("place", in_depth(["2", "3", "4"], quick=["3"]))
 def test_a_key_typed_ahead_is_meant_for_the_place_not_for_its_filter(folder: Path, place: str) -> None:
     terminal = Terminal("demo", "--dir", str(folder))
-    terminal.until("storm: peak", 90)
+    terminal.until("storm: peak")
     terminal.press(f"{place}q")
-    assert terminal.left(20) == 0
+    assert terminal.left() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", in_depth([signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT], quick=[signal.SIGKILL, signal.SIGHUP]))
 def test_however_the_console_ends_its_workers_end_with_it(folder: Path, number: signal.Signals) -> None:
     terminal = Terminal("demo", "--dir", str(folder))
-    terminal.until("storm: peak", 90)
-    assert len(beside(folder)) == 1
+    terminal.until("storm: peak")
+    assert len(workers_of(folder)) == 1
     terminal.child.kill(number)
-    assert nothing_beside(folder)
+    assert no_worker_left(folder)
     terminal.child.close(force=True)
 
 
 def test_ctrl_c_while_it_is_built_leaves_nothing_running_and_a_world_that_is_built_again(tmp_path: Path) -> None:
     folder = tmp_path / "w"
     terminal = Terminal("demo", "--dir", str(folder), "--scale", "3000000")
-    terminal.until("payments", 60)
+    terminal.until("payments")
     terminal.press("\x03")
-    assert terminal.left(20) == 1
-    assert b"interrupted" in terminal.sent
-    assert nothing_beside(folder)
+    assert terminal.left() == 1
+    assert b"Interrupted" in terminal.sent
+    assert no_worker_left(folder)
     assert main(["demo", "--dir", str(folder), "--no-open", "--scale", "200"]) == 0
 
 
 def test_the_tour_opens_the_world_with_its_guide(folder: Path) -> None:
     terminal = Terminal("tour", "--dir", str(folder))
-    terminal.until("tour, 1 of", 90)
+    terminal.until("Tour 1 of")
     terminal.press("3")
-    terminal.until("tour, 2 of")
+    terminal.until("Tour 2 of")
     terminal.press("q")
-    assert terminal.left(20) == 0
-    assert nothing_beside(folder)
+    assert terminal.left() == 0
+    assert no_worker_left(folder)
 
 
 def test_in_read_only_mode_nothing_moves(folder: Path) -> None:
     terminal = Terminal("--read-only", "demo", "--dir", str(folder))
-    terminal.until("READ-ONLY", 90)
-    assert beside(folder) == []
+    terminal.until("READ-ONLY")
+    assert workers_of(folder) == []
     terminal.press("q")
-    assert terminal.left(20) == 0
+    assert terminal.left() == 0
 
 
 def test_a_second_console_on_the_same_world_brings_no_second_workers(folder: Path) -> None:
     first = Terminal("demo", "--dir", str(folder))
-    first.until("storm: peak", 90)
+    first.until("storm: peak")
     second = Terminal("demo", "--dir", str(folder))
-    second.until("storm: peak", 90)
-    assert len(beside(folder)) == 1
+    second.until("storm: peak")
+    assert len(workers_of(folder)) == 1
     for terminal in (second, first):
         terminal.press("q")
-        assert terminal.left(20) == 0
-    assert nothing_beside(folder)
+        assert terminal.left() == 0
+    assert no_worker_left(folder)
 
 
-@pytest.mark.parametrize("key", ["1", "2", "3"])
+@pytest.mark.parametrize("key", in_depth(["1", "2", "3"], quick=["2"]))
 def test_a_terminal_that_is_gone_ends_it_with_nothing_left_running(folder: Path, key: str) -> None:
     """As when an ssh session is lost or a window is closed: what is still to be written has nowhere to go."""
     terminal = Terminal("demo", "--dir", str(folder), size=(50, 160))
-    terminal.until("storm: peak", 90)
+    terminal.until("storm: peak")
     terminal.press(key)
     os.close(terminal.child.child_fd)
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE
     while os.waitpid(terminal.child.pid, os.WNOHANG) == (0, 0):
         assert time.monotonic() < end, "it waits for a terminal that is gone"
         time.sleep(0.05)
     terminal.child.closed = terminal.child.terminated = True
-    assert nothing_beside(folder)
+    assert no_worker_left(folder)

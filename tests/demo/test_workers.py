@@ -10,42 +10,43 @@ from pathlib import Path
 import pytest
 
 from console.__main__ import main
-from console.demo.world import Wanted, open_world
+from console.cli.context import DemoOptions
+from console.demo.world import open_world
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Iterator[str]:
     with ExitStack() as keep:
-        world = open_world(Wanted(str(tmp_path / "w")), lambda *_: None, keep)
-        world.live(keep)
+        world = open_world(DemoOptions(str(tmp_path / "w")), lambda *_: None, keep)
+        world.start_workers(keep)
         yield str(world.config)
 
 
 def requeue(config: str, where: str, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
     """Plan it, then apply exactly that; the exit code, and all that was said."""
-    order = ["--where", where, "--release", "canary 5", "--limit", "20", *more]
+    order = ["--where", where, "--pace", "canary 5", "--limit", "20", *more]
     main(["--config", config, "plan", *order, "--format", "json"])
     plan = json.loads(capsys.readouterr().out)
-    code = main(["--config", config, "apply", plan["id"], "--reason", "try", "--confirm", str(plan["changes"])])
+    code = main(["--config", config, "apply", plan["plan_id"], "--reason", "try", "--confirm", str(plan["changes"])])
     return code, "".join(capsys.readouterr())
 
 
 def test_what_was_throttled_succeeds_so_the_canary_lets_the_rest_follow(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, told = requeue(config, "backend:payments condition:terminal error~429", capsys)
+    code, output = requeue(config, "backend:payments condition:terminal error~429", capsys)
     assert code == 0
-    assert "finished" in told
+    assert "finished" in output
 
 
 def test_what_needs_the_expired_key_comes_back_so_the_canary_stops(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = "backend:jobs condition:terminal error~401"
-    code, told = requeue(config, where, capsys, "--allow-unrecoverable")
+    code, output = requeue(config, where, capsys, "--include-unrecoverable")
     assert code == 1
-    assert "more than 20% failed again" in told
-    assert "by the same cause" in told
+    assert "Canary failed: " in output
+    assert "failed again with the same error (limit 20 %)" in output
 
 
 def test_they_are_ours_wherever_the_person_is(
@@ -56,8 +57,8 @@ def test_they_are_ours_wherever_the_person_is(
         (tmp_path / part / "__init__.py").write_text("raise SystemExit('not ours')")
     monkeypatch.chdir(tmp_path)
     with ExitStack() as keep:
-        world = open_world(Wanted(str(tmp_path / "w")), lambda *_: None, keep)
-        world.live(keep)
+        world = open_world(DemoOptions(str(tmp_path / "w")), lambda *_: None, keep)
+        world.start_workers(keep)
         code, _ = requeue(str(world.config), "backend:payments condition:terminal error~429", capsys)
     assert code == 0
 
@@ -69,6 +70,6 @@ def test_they_are_ours_wherever_the_person_is(
 def test_the_other_systems_take_back_what_is_theirs(
     config: str, where: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, told = requeue(config, where, capsys)
-    assert ("finished" in told) == (code == 0)
-    assert "not all were executed in time" not in told
+    code, output = requeue(config, where, capsys)
+    assert ("finished" in output) == (code == 0)
+    assert "did not run in time" not in output

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from console.__main__ import main
+from console.cli.context import DemoOptions
 from console.core.query import MOST_VALUES
-from console.demo.part import sizes
-from console.demo.world import AGES_AFTER, PARTS, Wanted, open_world
+from console.demo.system import sizes
+from console.demo.world import AGES_AFTER, SYSTEMS, open_world
 from tests.cli.place import Done
+from tests.depth import campaign
 
 BASE = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TABLES = {
@@ -34,7 +36,7 @@ def quiet(what: str, done: int, total: int) -> None:
 
 def build(folder: Path, scale: int | None = None, seed: int | None = None, base: datetime | None = None) -> None:
     with ExitStack() as keep:
-        open_world(Wanted(str(folder), scale, seed), quiet, keep, base)
+        open_world(DemoOptions(str(folder), scale, seed), quiet, keep, base)
 
 
 def dump(folder: Path) -> dict[str, object]:
@@ -64,7 +66,7 @@ def test_the_same_seed_is_the_same_world(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("total", [100, 2_000, 1_000_000])
 def test_the_parts_share_the_items(total: int) -> None:
-    shared = sizes(PARTS, total)
+    shared = sizes(SYSTEMS, total)
     assert sum(shared.values()) == total
     assert min(shared.values()) > 0
 
@@ -87,18 +89,19 @@ def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, 
 
 
 def test_every_reading_command_works_on_it(world: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("list", "groups", "upcoming", "check"):
+    for command in ("list", "causes", "upcoming", "check"):
         for format in ("table", "json", "jsonl", "csv"):
             more = ["--limit", "0"] if command == "list" else []
             assert run(capsys, "--config", world, command, "--format", format, *more).code == 0
     listed = rows(capsys, "--config", world, "list", "--limit", "0")
     assert {row["condition"] for row in listed} == {"retrying", "failed", "terminal", "stuck", "unknown"}
-    assert {row["backend"] for row in listed} == {part.name for part in PARTS}
+    assert {row["backend"] for row in listed} == {part.name for part in SYSTEMS}
     for row in listed:
         if "odd" in str(row["id"]):
             assert run(capsys, "--config", world, "show", str(row["key"]), "--format", "table").code == 0
 
 
+@campaign
 def test_every_backend_bears_the_widest_filter(world: str, capsys: pytest.CaptureFixture[str]) -> None:
     for field, value in (("", "word"), ("key:", "a/b/c/")):
         where = field + ",".join(f"{value}{n}" for n in range(MOST_VALUES))
@@ -119,7 +122,7 @@ def test_a_storm_is_coming(world: str, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_incident_has_its_causes(world: str, capsys: pytest.CaptureFixture[str]) -> None:
-    throttled, expired, *_ = rows(capsys, "--config", world, "groups")
+    throttled, expired, *_ = rows(capsys, "--config", world, "causes")
     assert "429 Too Many Requests" in str(throttled["sample"])
     assert set(throttled["backends"]) == {"payments", "fulfilment"}  # type: ignore[call-overload]
     assert throttled["recoverable"] is True
@@ -135,7 +138,7 @@ def test_it_is_reused_and_reset(world: str, capsys: pytest.CaptureFixture[str]) 
     assert dump(Path(folder)) == before
     done = run(capsys, "demo", "--dir", folder, "--no-open", "--scale", "300")
     assert done.code == 2
-    assert "the world there has 2000 items, seed 1 and speed 12. Add --reset to build another." in done.err
+    assert "The demo there has scale 2000, seed 1 and speed 12. Add --reset to rebuild it." in done.err
     assert run(capsys, "demo", "--dir", folder, "--no-open", "--scale", "300", "--reset").code == 0
     assert len(dump(Path(folder))["async_tasks"]) < 300  # type: ignore[arg-type]
 
@@ -145,8 +148,9 @@ def test_an_aged_world_is_built_again(tmp_path: Path, capsys: pytest.CaptureFixt
     build(folder, 300, 5, datetime.now(UTC) - AGES_AFTER - timedelta(hours=9))
     (folder / "trail.db").write_text("of the old world")
     done = run(capsys, "demo", "--dir", str(folder), "--no-open")
-    assert (done.code, done.err) == (0, "The sandbox world was 9h25m old: it was built anew, as of now.\n")
-    mark = json.loads((folder / "world.json").read_text())
+    assert done.code == 0
+    assert done.err.startswith("The demo was 9h25m")
+    mark = json.loads((folder / "world.jsonl").read_text().splitlines()[0])
     assert (mark["scale"], mark["seed"]) == (300, 5)
     assert not (folder / "trail.db").exists()
 
@@ -154,20 +158,20 @@ def test_an_aged_world_is_built_again(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_world_that_is_open_elsewhere_is_not_rebuilt(world: str, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(Path(world).parent)
     with ExitStack() as keep:
-        assert open_world(Wanted(folder), quiet, keep).keeper
+        assert open_world(DemoOptions(folder), quiet, keep).owned
         done = run(capsys, "demo", "--dir", folder, "--no-open", "--reset")
         assert (done.code, done.err) == (
-            2, f"retriage: This call cannot be understood: the world at {folder} is open in another console. "
+            2, f"retriage: The demo in {folder} is open in another console. "
             "Close that one first.\n",
         )
-        told = run(capsys, "demo", "--dir", folder, "--no-open")
-        assert (told.code, told.err) == (0, "Another console has this world open, and runs its workers.\n")
+        done = run(capsys, "demo", "--dir", folder, "--no-open")
+        assert (done.code, done.err) == (0, "Another console has this demo open and runs its workers.\n")
     assert run(capsys, "demo", "--dir", folder, "--no-open", "--reset").code == 0
 
 
 def test_a_half_built_world_is_built_again(world: str, capsys: pytest.CaptureFixture[str]) -> None:
-    mark = Path(world).parent / "world.json"
-    mark.write_text(mark.read_text().replace('"ready": true', '"ready": false'))
+    mark = Path(world).parent / "world.jsonl"
+    mark.write_text(mark.read_text().removesuffix("true\n"))
     Path(world).unlink()
     assert run(capsys, "demo", "--dir", str(mark.parent), "--no-open").code == 0
     assert Path(world).exists()
@@ -179,7 +183,7 @@ def test_other_peoples_files_are_left_alone(tmp_path: Path, capsys: pytest.Captu
     for reset in ([], ["--reset"]):
         done = run(capsys, "demo", "--dir", str(tmp_path / "mine"), "--no-open", *reset)
         assert done.code == 2
-        assert "has other files in it" in done.err
+        assert "contains 'precious.txt', which this demo did not make" in done.err
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["precious.txt"]
 
 

@@ -9,6 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.depth import campaign
+
 FOLDER = Path(__file__).parents[2] / "screenshots"
 README = (FOLDER.parent / "README.md").read_text()
 SCRIPT = runpy.run_path(str(FOLDER / "make.py"))
@@ -26,8 +28,9 @@ def test_no_picture_is_left_over() -> None:
     assert {path.stem for path in FOLDER.iterdir() if path.suffix in (".png", ".svg")} == set(NAMES)
 
 
+@campaign
 def test_the_script_takes_them_anew(tmp_path: Path) -> None:
     SCRIPT["main"](["overview", "plan"], tmp_path, pixels=False)
     words = {name: re.sub(r"<[^>]+>|&#160;", " ", (tmp_path / f"{name}.svg").read_text()) for name in ("overview", "plan")}
     assert "storm:" in words["overview"]
-    assert "blocked, and untouched" in words["plan"]
+    assert "Skipped, not touched" in words["plan"]

@@ -19,7 +19,7 @@ OVERRIDES = {
     "sqlite_queue": 300, "sqlite_queue-tasks": 111, "file_queue": 20, "partition_store": 10, "postgres_analyses": 25, "workflow_steps": 15,
     "sql_table": 15, "sql_table-statements": 4,
 }
-"""500 in all, each of 10 000 items that are handed back to live workers, and each killed at least once."""
+"""500 in all, each of 10 000 items that are requeued to live workers, and each killed at least once."""
 LIMITED = {"out of room": "size", "not ours to write": "nobody", "not ours to see": "hidden"}
 
 
@@ -47,7 +47,7 @@ def killed(order: Order, kind: str) -> Iterator[Line]:
 def cut(order: Order, kind: str) -> Iterator[Line]:
     cuts = order.count(100, 4)
     tally = kill.campaign(kind, order.count(2_000, 300), cuts, order.seed, cut=True)
-    yield Line.of(f"connections cut in mid-chunk: {kind}", tally, tally.ok and not tally.indeterminate and tally.kills >= cuts)
+    yield Line.of(f"connections cut in mid-chunk: {kind}", tally, tally.ok and not tally.unknown and tally.kills >= cuts)
 
 
 def mutated(order: Order, kind: str) -> Iterator[Line]:
@@ -167,7 +167,7 @@ def soaked(order: Order, _: str) -> Iterator[Line]:
     counts = (
         f"{total.refreshes} refreshes, {total.resizes} resizes, {sum(total.opened.values())} openings of {len(total.opened)} screens,"
         f" each at least {min(total.opened.values())} times; memory {total.growth - 1:+.1%} at {total.memory[-1]:.0f} MB,"
-        f" left behind {len(total.left)}; {total.tally.items} items handed back meanwhile, lost {total.tally.lost}, twice {total.tally.twice},"
+        f" left behind {len(total.left)}; {total.tally.items} items requeued meanwhile, lost {total.tally.lost}, twice {total.tally.twice},"
         f" unrecorded {total.tally.unrecorded}"
     )
     ok = not total.left and total.tally.ok and (total.flat or not order.full)
@@ -194,7 +194,7 @@ PARTS: dict[str, tuple[Callable[[Order, str], Iterator[Line]], Sequence[str]]] =
 }
 """The longest first, so that none of them is waited for at the end."""
 WAITING: Sequence[Unit] = (("closed", "hung"), ("closed", "locked"), ("frozen", ""))
-"""Trials that wait for a deadline and do nothing else: they are run beside the jobs."""
+"""Trials that wait for a deadline and do nothing else: they run at the same time as the jobs."""
 MEMORY, ROOM = Path("/dev/shm"), 4 << 30
 
 

@@ -12,7 +12,7 @@ from tests.faults.world import QueueFile, hashes
 
 
 def files_left_by_a_naive_reader() -> int:
-    """`mode=ro` is not enough: on a quiet database with a write-ahead log it makes files beside it."""
+    """`mode=ro` is not enough: on a quiet database with a write-ahead log it creates files next to it."""
     with tempfile.TemporaryDirectory(prefix="retriage-audit-") as name:
         folder = Path(name)
         queue = QueueFile.create(folder / "queue.db", oracle=False)

@@ -16,7 +16,8 @@ from pathlib import Path
 from console.core.override import OverrideState
 from tests.faults import processes, systems
 from tests.faults.signals import MARGIN, PROMISED, Signalled
-from tests.faults.world import WHENCE, WHO, final_outcomes
+from tests.faults.world import ORIGIN, WHO, final_outcomes
+from tests.patience import PATIENCE, busy
 from tests.ui.terminal import Terminal
 
 ITEMS = 60_000
@@ -36,7 +37,7 @@ def trial(total: Signalled, *, hangs: bool = False) -> None:
         (folder / "config.yaml").write_text(CONFIG.format(folder=folder))
         (folder / "config.yaml").chmod(0o600)
         took = _lost(system, hangs)
-        if len(system.handed_back()) < ITEMS:
+        if len(system.requeued()) < ITEMS:
             _offered(folder)
         _judge(system, took, total)
     finally:
@@ -63,17 +64,17 @@ def _lost(system: systems.System, hangs: bool) -> float:
         terminal.press("A")
         terminal.until("all that match")
         terminal.press("r")
-        terminal.until("would change")
+        terminal.until("will be requeued")
         terminal.press("the upstream is back")
         terminal.until("the upstream is back")
         time.sleep(1)  # what was typed is judged
-        end, pressed = time.monotonic() + 60, 0.0
-        while not system.handed_back():
+        end, pressed = time.monotonic() + PATIENCE, 0.0
+        while not system.requeued():
             if time.monotonic() > pressed + 1.5:  # to the button, and again for yes; a busy machine may miss one
                 terminal.press("\r")
                 pressed = time.monotonic()
             terminal._take(0.05)  # not until it is quiet: a run that is under way paints all the time
-            assert time.monotonic() < end, f"nothing is handed back:\n{terminal.read()}"
+            assert time.monotonic() < end, f"nothing is requeued:\n{terminal.read()}"
         pid = terminal.child.pid
         if hangs:
             terminal.press("1212" * 10)
@@ -83,7 +84,7 @@ def _lost(system: systems.System, hangs: bool) -> float:
             terminal.child.ptyproc.fileobj.close()
         began = time.monotonic()
         while os.waitpid(pid, os.WNOHANG) == (0, 0):
-            assert time.monotonic() < began + 60, "it waits for a terminal that is gone"
+            assert time.monotonic() < began + PATIENCE, "it waits for a terminal that is gone"
             time.sleep(0.005)
         terminal.child.closed = terminal.child.terminated = True
         return time.monotonic() - began
@@ -98,18 +99,18 @@ def _offered(folder: Path) -> None:
 
 def _judge(system: systems.System, took: float, total: Signalled) -> None:
     console = processes.console_of(system.folder)
-    (override,) = console.book.overrides()
-    told = final_outcomes(console.book, override.op_id)
+    (override,) = console.trail.overrides()
+    recorded = final_outcomes(console.trail, override.override_id)
     total.trials += 1
     total.slowest = max(total.slowest, took)
-    total.late += took > PROMISED + MARGIN
-    total.open += len(console.book.open_intents(override.op_id))
-    total.unrecorded += len({f"{system.name}/{id}" for id in system.handed_back()} ^ told.keys())
+    total.late += took > (PROMISED + MARGIN) * busy()
+    total.open += len(console.trail.open_intents(override.override_id))
+    total.unrecorded += len({f"{system.name}/{id}" for id in system.requeued()} ^ recorded.keys())
     total.midway += override.state is OverrideState.STOPPED
     if override.state is not OverrideState.FINISHED:
-        override = console.resume(override.op_id, WHO, WHENCE)
-    handed_back = system.handed_back()
+        override = console.resume(override.override_id, WHO, ORIGIN)
+    requeued = system.requeued()
     total.unfinished += override.state is not OverrideState.FINISHED
-    total.unfinished += len(handed_back) != ITEMS
-    total.twice += sum(times > 1 for times in handed_back.values())
+    total.unfinished += len(requeued) != ITEMS
+    total.twice += sum(times > 1 for times in requeued.values())
     processes.close(console)

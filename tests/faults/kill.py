@@ -1,4 +1,4 @@
-"""Kill at any moment: a console is killed again and again while it hands items back to live workers.
+"""Kill at any moment: a console is killed again and again while it requeues items while workers run.
 
     python -m tests.faults.kill --system file_queue --items 10000 --kills 200 --seed 1 [--naive] [--points]
 
@@ -27,6 +27,7 @@ from typing import Protocol, runtime_checkable
 from tests.faults import processes, systems
 from tests.faults.systems import Raw, System
 from tests.faults.world import final_outcomes
+from tests.patience import PATIENCE
 
 POINTS = {
     "core": ("before_write", "after_write"),
@@ -50,13 +51,13 @@ class Tally:
     rounds: int = 0
     items: int = 0
     lost: int = 0
-    """Items that are gone or broken, or were planned and not handed back though nothing stood in their way."""
+    """Items that are gone or broken, or were planned and not requeued though nothing stood in their way."""
     twice: int = 0
     unrecorded: int = 0
-    """Handed back in the store, but neither `changed` nor `indeterminate` in the trail."""
+    """Requeued in the store, but neither `applied` nor `unknown` in the trail."""
     wrong: int = 0
-    """Said to be changed, or not known, where the store shows no change; or told of twice."""
-    indeterminate: int = 0
+    """Said to be changed, or not known, where the store shows no change; or recorded twice."""
+    unknown: int = 0
     unfinished: int = 0
     broken: int = 0
     """Trails that do not verify, or raw data that is not what it was."""
@@ -136,24 +137,24 @@ def plan(folder: Path) -> None:
 def check(system: System, ids: list[str], tally: Tally, *, naive: bool, reason: str | None = None) -> None:
     """Compare the oracle with the trail; with a `reason`, with the override that was given it."""
     folder = system.folder
-    handed_back = system.handed_back()
+    requeued = system.requeued()
     tally.items += len(ids)
     tally.rounds += 1
-    tally.lost += len(set(ids) - system.present()) + len(set(ids) - handed_back.keys())
-    tally.twice += sum(times > 1 for times in handed_back.values())
+    tally.lost += len(set(ids) - system.present()) + len(set(ids) - requeued.keys())
+    tally.twice += sum(times > 1 for times in requeued.values())
     if naive:
-        told = {id: ["changed"] * times for id, times in system.notes().items()}
+        recorded = {id: ["applied"] * times for id, times in system.notes().items()}
     else:
-        book = processes.trail_of(folder)
-        (override,) = (each for each in book.overrides() if reason in (None, each.reason))
-        told = {key.partition("/")[2]: what for key, what in final_outcomes(book, override.op_id).items()}
+        trail = processes.trail_of(folder)
+        (override,) = (each for each in trail.overrides() if reason in (None, each.reason))
+        recorded = {key.partition("/")[2]: what for key, what in final_outcomes(trail, override.override_id).items()}
         tally.unfinished += override.state.value != "finished"
-        tally.broken += not book.verify().ok
-        book.close()
-    said = {id for id, what in told.items() if what[0] in ("changed", "indeterminate")}
-    tally.indeterminate += sum(what[0] == "indeterminate" for what in told.values())
-    tally.unrecorded += len(handed_back.keys() - said)
-    tally.wrong += len(said - handed_back.keys()) + sum(len(what) != 1 for what in told.values())
+        tally.broken += not trail.verify().ok
+        trail.close()
+    said = {id for id, what in recorded.items() if what[0] in ("applied", "unknown")}
+    tally.unknown += sum(what[0] == "unknown" for what in recorded.values())
+    tally.unrecorded += len(requeued.keys() - said)
+    tally.wrong += len(said - requeued.keys()) + sum(len(what) != 1 for what in recorded.values())
 
 
 @contextmanager
@@ -215,7 +216,7 @@ def _finish(system: System, chunk: int, *, naive: bool) -> None:
             return
         if naive:
             time.sleep(0.1)
-            if system.handed_back().most_common(1)[0][1] > 1:
+            if system.requeued().most_common(1)[0][1] > 1:
                 return
 
 
@@ -246,7 +247,7 @@ def point_round(items: int, point: str, tally: Tally, *, passes: int = 2) -> Non
                 "carry", str(system.folder), "--point", named if is_core else "", "--chunk", "500",
                 env={} if is_core else {"RETRIAGE_FAULT_POINT": named},
             )
-            first.communicate(timeout=60)
+            first.communicate(timeout=PATIENCE)
             if first.returncode == -signal.SIGKILL:
                 tally.kills += 1
                 tally.killed_at[point] = tally.killed_at.get(point, 0) + 1

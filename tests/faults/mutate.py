@@ -24,7 +24,7 @@ class Mutated:
     outside: int = 0
     """Items touched that were not in the plan, or were changed since."""
     unreported: int = 0
-    """Changed items that were not reported as conflicted, or untouched ones that were not handed back."""
+    """Changed items that were not reported as changed, or untouched ones that were not requeued."""
     changed: int = 0
 
     @property
@@ -34,44 +34,44 @@ class Mutated:
 
 def _without_looking(backend: Requeues) -> None:
     """Each change is written over whatever is there now."""
-    guarded = backend.swap
+    guarded = backend.compare_and_set
 
-    def swap(changes: Sequence[Change], *rest: object) -> Sequence[Outcome]:
+    def compare_and_set(changes: Sequence[Change], *rest: object) -> Sequence[Outcome]:
         now = zip(changes, backend.images(changes), strict=True)
         return guarded([change if image is None else change._replace(before=image) for change, image in now], *rest)  # type: ignore[arg-type]
 
-    backend.swap = swap  # type: ignore[method-assign]
+    backend.compare_and_set = compare_and_set  # type: ignore[method-assign]
 
 
-def trial(kind: str, folder: Path, items: int, share: float, seed: int, total: Mutated, *, naive: bool = False) -> None:
+def trial(kind: str, folder: Path, items: int, part: float, seed: int, total: Mutated, *, naive: bool = False) -> None:
     chance = random.Random(seed)
     system, ids = systems.create(kind, folder, items)
     try:
         console = processes.console_of(folder)
         if naive:
             _without_looking(console.backends[system.name])  # type: ignore[arg-type]
-        _trial(system, ids, console, share, chance, total)
+        _trial(system, ids, console, part, chance, total)
         processes.close(console)
     finally:
         system.drop()
 
 
-def _trial(system: systems.System, ids: list[str], console: Operations, share: float, chance: random.Random, total: Mutated) -> None:
+def _trial(system: systems.System, ids: list[str], console: Operations, part: float, chance: random.Random, total: Mutated) -> None:
     plan = processes.propose(console, system.folder, limit=len(ids) * 2 // 3)
     units: dict[str, set[str]] = {}
     for row in planned(console, plan):
         units.setdefault(row.unit or row.key, set()).add(row.key.partition("/")[2])
     wanted = set().union(*units.values())
-    mutated = set(chance.sample(ids, max(1, round(len(ids) * share))))
+    mutated = set(chance.sample(ids, max(1, round(len(ids) * part))))
     system.mutate(sorted(mutated), chance)
     system.forget()
-    override = console.carry_out(plan.id, confirm(plan))
-    told = {key.partition("/")[2]: what for key, (what, _) in outcomes(console, override).items()}
+    override = console.carry_out(plan, confirm(plan))
+    recorded = {key.partition("/")[2]: what for key, (what, _) in outcomes(console, override).items()}
     spoilt = set().union(*(unit for unit in units.values() if unit & mutated))
     allowed = wanted - spoilt
     total.trials += 1
     total.changed += len(mutated)
     total.outside += len(system.touched() - allowed)
-    total.unreported += sum(told[id] != "conflicted" for id in spoilt)
-    total.unreported += sum(told[id] != "changed" for id in allowed)
-    total.unreported += len(allowed ^ set(system.handed_back()))
+    total.unreported += sum(recorded[id] != "changed" for id in spoilt)
+    total.unreported += sum(recorded[id] != "applied" for id in allowed)
+    total.unreported += len(allowed ^ set(system.requeued()))

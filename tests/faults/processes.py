@@ -1,4 +1,4 @@
-"""Processes that faults happen to: a console that carries out or resumes, workers that take what it hands back.
+"""Processes that faults happen to: a console that carries out or resumes, workers that take what it requeues.
 
     python -m tests.faults.processes carry FOLDER [--point NAME[:PASSES]] [--chunk MICROSECONDS] [--naive]
     python -m tests.faults.processes work FOLDER SEED
@@ -20,24 +20,26 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from console.core import carrying
+from console.core import executor
+from console.core.confirm import Limits
 from console.core.faults import Fault
-from console.core.limits import Limits
 from console.core.operations import Operations
 from console.core.override import Override, OverrideState
 from console.core.plan import Plan
 from console.core.ports import Stop
 from console.process import Signals, SystemClock
-from console.trail.owner import owner_token
-from console.trail.store import TrailBook, open_book
+from console.trail.leases import owner_token
+from console.trail.store import TrailStore, open_trail
+from tests import faultpoint
 from tests.faults import systems
-from tests.faults.world import WHENCE, WHO, confirm, matching
+from tests.faults.world import ORIGIN, WHO, confirm, matching
 
 ROOT = Path(__file__).parent.parent.parent
+assert faultpoint  # importing it lets a test say where a child process ends
 
 
-def trail_of(folder: Path, *, read_only: bool = False) -> TrailBook:
-    return open_book(f"sqlite:///{folder}/state/trail.db", read_only=read_only, anchor=None, clock=SystemClock())
+def trail_of(folder: Path, *, read_only: bool = False) -> TrailStore:
+    return open_trail(f"sqlite:///{folder}/state/trail.db", read_only=read_only, anchor=None, clock=SystemClock())
 
 
 def console_of(
@@ -51,27 +53,27 @@ def console_of(
 
 
 def close(console: Operations) -> None:
-    console.book.close()  # type: ignore[attr-defined]
+    console.trail.close()  # type: ignore[attr-defined]
     for backend in console.backends.values():
         backend.close()
 
 
 def propose(console: Operations, folder: Path, limit: int | None = None) -> Plan:
-    """Everything that failed, as the system's items are handed back; the plan is noted in the folder."""
-    plan = console.propose(matching(systems.FAILED, limit=limit), systems.of(folder).order)
+    """Everything that failed, as the system's items are requeued; the plan is noted in the folder."""
+    plan = console.propose(matching(systems.FAILED, limit=limit), systems.of(folder).operation)
     (folder / "plan").write_text(plan.id)
     return plan
 
 
 def bring_to_its_end(folder: Path, console: Operations, stop: Stop | None = None) -> Override:
     """Apply the folder's plan, or resume what became of it: what a person does after a crash."""
-    plan = console.book.plan((folder / "plan").read_text())
-    begun = [override for override in console.book.overrides() if override.plan_id == plan.id]
+    plan = console.trail.plan((folder / "plan").read_text())
+    begun = [override for override in console.trail.overrides() if override.plan_id == plan.id]
     if not begun:
-        return console.carry_out(plan.id, confirm(plan), stop)
+        return console.carry_out(plan, confirm(plan), stop)
     if begun[0].state.over:
         return begun[0]
-    return console.resume(begun[0].op_id, WHO, WHENCE, stop)
+    return console.resume(begun[0].override_id, WHO, ORIGIN, stop)
 
 
 def naive(folder: Path) -> None:
@@ -101,15 +103,15 @@ def carry(folder: Path, point: str, chunk: int, is_naive: bool) -> int:
         naive(folder)
         return 0
     signals = Signals()
-    signals.listen()
-    carrying.FIRST_CHUNK = carrying.SMALLEST_CHUNK  # so that few items make many chunks
-    console = console_of(folder, chunk=chunk, reach=killer(point))
-    (folder / "started").touch()
-    try:
-        override = bring_to_its_end(folder, console, signals)
-    except Fault as fault:
-        sys.stderr.write(f"{fault}\n")
-        return 10 + fault.exit_code
+    executor.FIRST_CHUNK = executor.SMALLEST_CHUNK  # so that few items make many chunks
+    with signals.listen():
+        console = console_of(folder, chunk=chunk, reach=killer(point))
+        (folder / "started").touch()
+        try:
+            override = bring_to_its_end(folder, console, signals)
+        except Fault as fault:
+            sys.stderr.write(f"{fault}\n")
+            return 10 + fault.exit_code
     return 0 if override.state is OverrideState.FINISHED else 1
 
 
@@ -117,7 +119,6 @@ def work(folder: Path, seed: int) -> None:
     """The system's own worker: an item takes it up to three milliseconds, and three in ten fail again."""
     chance = random.Random(seed)
     signals = Signals()
-    signals.listen()
 
     def handle(_what: object, _payload: Mapping[str, Any]) -> None:
         time.sleep(chance.random() * 0.003)
@@ -128,7 +129,8 @@ def work(folder: Path, seed: int) -> None:
         def sleep(self, seconds: float) -> None:
             super().sleep(min(seconds, 0.02))
 
-    systems.of(folder).work(handle, Brisk(), signals)
+    with signals.listen():
+        systems.of(folder).work(handle, Brisk(), signals)
 
 
 def command(*arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:

@@ -16,33 +16,34 @@ from pathlib import Path
 from console.core.faults import Fault, OverrideRunning
 from tests.faults import processes, systems
 from tests.faults.world import confirm, final_outcomes
+from tests.patience import PATIENCE
 
 
 @dataclass
 class Rivals:
-    """`twice`, `untold` and `locked` must be 0."""
+    """`twice`, `unrecorded` and `locked` must be 0."""
 
     trials: int = 0
     items: int = 0
     won: int = 0
     twice: int = 0
-    untold: int = 0
-    """Items handed back that not exactly one of the two overrides says to have changed."""
+    unrecorded: int = 0
+    """Items requeued that not exactly one of the two overrides says to have changed."""
     locked: int = 0
     """Processes that were shown an error."""
 
     @property
     def ok(self) -> bool:
-        return self.won == self.items and not (self.twice or self.untold or self.locked)
+        return self.won == self.items and not (self.twice or self.unrecorded or self.locked)
 
 
 def apply(folder: Path, plan_id: str) -> None:
     """Apply a plan; while the other console is at it, wait one's turn as a person would."""
     console = processes.console_of(folder, chunk=2_000, deadline=10)
-    plan = console.book.plan(plan_id)
+    plan = console.trail.plan(plan_id)
     for _ in range(2_000):
         try:
-            override = console.carry_out(plan.id, confirm(plan))
+            override = console.carry_out(plan, confirm(plan))
         except OverrideRunning:
             time.sleep(0.01)
         else:
@@ -67,16 +68,16 @@ def trial(kind: str, items: int, seed: int, total: Rivals, *, naive: bool = Fals
 
 
 def _scripts(system: systems.System, ids: list[str], seed: int, total: Rivals) -> None:
-    """Two naive scripts at once: what fails again meanwhile is handed back again."""
+    """Two naive scripts at once: what fails again meanwhile is requeued again."""
     workers = [processes.start("work", str(system.folder), str(seed * 10 + n)) for n in range(4)]
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end and not total.twice:
         for script in [processes.start("carry", str(system.folder), "--naive") for _ in range(2)]:
-            script.communicate(timeout=100)
-        total.twice = sum(times > 1 for times in system.handed_back().values())
+            script.communicate(timeout=PATIENCE)
+        total.twice = sum(times > 1 for times in system.requeued().values())
     for worker in workers:
         worker.terminate()
-        worker.communicate(timeout=60)
+        worker.communicate(timeout=PATIENCE)
     total.trials += 1
     total.items += len(ids)
 
@@ -92,17 +93,17 @@ def _trial(system: systems.System, ids: list[str], seed: int, total: Rivals) -> 
         )
         for plan in plans
     ]
-    said = [process.communicate(timeout=100)[1] for process in consoles]
+    said = [process.communicate(timeout=PATIENCE)[1] for process in consoles]
     for worker in workers:
         worker.terminate()
-    said += [worker.communicate(timeout=60)[1] for worker in workers]
-    handed_back = system.handed_back()
-    told = [final_outcomes(console.book, override.op_id) for override in console.book.overrides()]
+    said += [worker.communicate(timeout=PATIENCE)[1] for worker in workers]
+    requeued = system.requeued()
+    recorded = [final_outcomes(console.trail, override.override_id) for override in console.trail.overrides()]
     total.trials += 1
     total.items += len(ids)
-    total.won += len(handed_back)
-    total.twice += sum(times > 1 for times in handed_back.values())
-    total.untold += sum(sum(one[f"{system.name}/{id}"] == ["changed"] for one in told) != 1 for id in ids)
+    total.won += len(requeued)
+    total.twice += sum(times > 1 for times in requeued.values())
+    total.unrecorded += sum(sum(one[f"{system.name}/{id}"] == ["applied"] for one in recorded) != 1 for id in ids)
     total.locked += sum(bool(text) for text in said)
     if any(said):
         sys.stderr.write("".join(said))

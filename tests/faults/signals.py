@@ -11,7 +11,8 @@ from pathlib import Path
 
 from console.core.override import OverrideState
 from tests.faults import processes, systems
-from tests.faults.world import WHENCE, WHO, final_outcomes
+from tests.faults.world import ORIGIN, WHO, final_outcomes
+from tests.patience import PATIENCE, busy
 
 SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 PROMISED, MARGIN = 2.0, 2.0
@@ -62,38 +63,38 @@ def trial(kind: str, number: signal.Signals, items: int, total: Signalled, *, na
 def _script(system: systems.System, number: signal.Signals, total: Signalled) -> None:
     """A naive script: the signal ends it wherever it is, between the write and its note of it too."""
     process = processes.start("carry", str(system.folder), "--naive")
-    end = time.monotonic() + 60
-    while time.monotonic() < end and not system.handed_back():
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and not system.requeued():
         time.sleep(0.0005)
     process.send_signal(number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     total.trials += 1
-    total.unrecorded += len(system.handed_back().keys() ^ system.notes().keys())
+    total.unrecorded += len(system.requeued().keys() ^ system.notes().keys())
 
 
 def _trial(system: systems.System, number: signal.Signals, items: int, total: Signalled) -> None:
     console = processes.console_of(system.folder)
     processes.propose(console, system.folder)
     process = processes.start("carry", str(system.folder), "--chunk", "1")
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end and len(system.touched()) < 2:
         time.sleep(0.002)
     process.send_signal(number)
     began = time.monotonic()
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     took = time.monotonic() - began
-    (override,) = console.book.overrides()
-    told = final_outcomes(console.book, override.op_id)
+    (override,) = console.trail.overrides()
+    recorded = final_outcomes(console.trail, override.override_id)
     total.trials += 1
     total.slowest = max(total.slowest, took)
-    total.late += took > PROMISED + MARGIN
-    total.open += len(console.book.open_intents(override.op_id))
-    total.unrecorded += len({f"{system.name}/{id}" for id in system.handed_back()} ^ told.keys())
+    total.late += took > (PROMISED + MARGIN) * busy()
+    total.open += len(console.trail.open_intents(override.override_id))
+    total.unrecorded += len({f"{system.name}/{id}" for id in system.requeued()} ^ recorded.keys())
     if process.returncode == 1:
         total.midway += 1
-        total.open += (override.state, override.note) != (OverrideState.STOPPED, "stopped by a signal")
-        override = console.resume(override.op_id, WHO, WHENCE)
+        total.open += (override.state, override.note) != (OverrideState.STOPPED, "Stopped by a signal.")
+        override = console.resume(override.override_id, WHO, ORIGIN)
     total.unfinished += override.state is not OverrideState.FINISHED or bool(said)
-    total.twice += sum(times > 1 for times in system.handed_back().values())
-    total.unfinished += len(system.handed_back()) != items
+    total.twice += sum(times > 1 for times in system.requeued().values())
+    total.unfinished += len(system.requeued()) != items
     processes.close(console)

@@ -1,5 +1,5 @@
 """Soak: the console in a real terminal for thousands of refreshes, resizes and screens, an override of many items under
-way beside live workers; what it holds in memory is looked at all the time, and what it leaves behind at the end.
+way while workers run; what it holds in memory is looked at all the time, and what it leaves behind at the end.
 
     python -m tests.faults.soak CONFIG COUNTER [naive]
 
@@ -26,21 +26,22 @@ import pexpect
 import pyte
 
 from tests.faults import kill, processes, systems
+from tests.patience import PATIENCE
 from tests.ui.terminal import Terminal
 from tests.ui.test_hostile_terminal import WAYS
 
 ESCAPE = "\x1b[27u"
 """As terminals send it that tell the key from the beginning of a sequence: nobody has to wait for what may follow."""
-REASON = "required: why this is done"
+REASON = "required: why you do this"
 DIALOGS = {
     "help": ("overview", "?", "Keys in"),
     "palette": ("overview", "\x10", "earch for commands"),
-    "go to": ("overview", "g", "an item's key, a place"[1:]),
-    "views": ("failures", "f", "what needs eyes"),
-    "save view": ("failures", "w", "a name for it"[1:]),
-    "export": ("failures", "e", "r a path of your own"),
+    "go to": ("overview", "g", "an item's key, a screen"[1:]),
+    "views": ("failures", "f", "no filter"),
+    "save view": ("failures", "w", "name of the view"[1:]),
+    "export": ("failures", "e", "r your own path"),
     "plan": ("failures", "r", REASON),
-    "plan of a group": ("groups", "r", REASON),
+    "plan of a cause": ("causes", "r", REASON),
     "undo": ("trail", "z", REASON),
     "plan of an item": ("item", "r", REASON),
 }
@@ -49,7 +50,7 @@ is to be replaced is under the cursor, and painted apart."""
 SIZE = (45, 140)
 SIZES = ((24, 80), (50, 160), (15, 60), (40, 120), (24, 200), (60, 80), (25, 81), (80, 100), (30, 132), SIZE)
 REFRESHES = 100
-"""In each turn, beside every size."""
+"""In each turn, besides every size."""
 FEWEST = 12
 """Turns below which warm-up is all there is."""
 GROWTH = 1.05
@@ -85,7 +86,7 @@ class Soaked:
         return self.growth <= GROWTH
 
 
-_MODES = [way[0][0] for place, way in WAYS.items() if len(way) == 1 and place != "run"]
+_MODES = [way[0][0] for place, way in WAYS.items() if len(way) == 1 and place != "live_override"]
 
 
 class Watched(Terminal):
@@ -145,7 +146,7 @@ class Watched(Terminal):
             self._take(left)
 
     def resize(self, size: tuple[int, int]) -> None:
-        """The kernel tells the console; it has heard when it paints."""
+        """The kernel tells the console; it has received it when it paints."""
         self.child.setwinsize(*size)
         self._take(1.0)
         self.watch(0.03)
@@ -163,7 +164,7 @@ class Watched(Terminal):
 
 
 def console(config: str, counter: str, *naive: str) -> int:
-    """The real one, from its own front door; only what its queue answers is counted, where it is asked."""
+    """The real one, started as a user starts it; only what its queue answers is counted, where it is asked."""
     from console.__main__ import main
     from plugins.sqlite_queue import SqliteQueue
 
@@ -204,14 +205,14 @@ backends:
   files: {{plugin: file_queue, path: "{files}/base"}}
   parts: {{plugin: partition_store, url: "sqlite:///{parts}/queue.db", raw_sink: "{parts}/raw"}}
 """
-BESIDE = {"files": "file_queue", "parts": "partition_store"}
+OTHERS = {"files": "file_queue", "parts": "partition_store"}
 
 
 @contextmanager
 def surroundings(folder: Path, items: int) -> Iterator[tuple[systems.System, list[str]]]:
     """Three systems and a config; the queue is the one with workers."""
     made = {}
-    for name, kind, count in (("queue", "sqlite_queue", items), *((name, kind, 150) for name, kind in BESIDE.items())):
+    for name, kind, count in (("queue", "sqlite_queue", items), *((name, kind, 150) for name, kind in OTHERS.items())):
         (folder / name).mkdir()
         made[name] = systems.create(kind, folder / name, count)
     (folder / "config.yaml").write_text(CONFIG.format(**{name: folder / name for name in made}))
@@ -248,7 +249,7 @@ def _trial(folder: Path, system: systems.System, ids: list[str], turns: int, tot
         _requeue_one(terminal)
         override = processes.command(
             "requeue", "--config", config, "--backend", system.name, "--where", systems.FAILED, "--reason", "soak",
-            "--confirm", str(len(ids)), "--release", "canary 20", env=home,
+            "--confirm", str(len(ids)), "--pace", "canary 20", env=home,
         )
         stack.enter_context(ended(override))
         for turn in range(turns):
@@ -267,7 +268,7 @@ def ended(process: subprocess.Popen[str]) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
 
 
 def _requeue_one(terminal: Watched) -> None:
@@ -275,7 +276,7 @@ def _requeue_one(terminal: Watched) -> None:
     terminal.press_for("2", "next retry")
     terminal.press_for("/backend:parts\r", "COUNT_MISMATCH")
     terminal.watch(0.5)
-    terminal.press_for("r", "would change")
+    terminal.press_for("r", "will be requeued")
     for keys in ("the upstream is back", "\r"):
         terminal.child.send(keys)
         terminal.watch(0.5)
@@ -311,13 +312,13 @@ def _opened(terminal: Watched, place: str, total: Soaked) -> Iterator[None]:
     """Come from elsewhere, so that it is painted anew; and leave what was laid over another place."""
     way = WAYS[place]
     if way[0] == terminal.at:
-        terminal.press_for(*WAYS["groups" if terminal.at == WAYS["trail"][0] else "trail"][0])
+        terminal.press_for(*WAYS["causes" if terminal.at == WAYS["trail"][0] else "trail"][0])
     for key, shown in way:
         terminal.press_for(key, shown)
     yield
     _count(total, place)
-    terminal.at = terminal.at if place == "run" else way[0]
-    if len(way) > 1 or place == "run":
+    terminal.at = terminal.at if place == "live_override" else way[0]
+    if len(way) > 1 or place == "live_override":
         terminal.close()
 
 

@@ -17,9 +17,8 @@ from console.core.faults import Fault, TrailUnavailable
 from console.core.operations import Operations
 from console.core.override import OverrideState
 from tests.faults import processes, systems
-from tests.faults.world import WHENCE, WHO, final_outcomes
-
-PATIENCE = 60
+from tests.faults.world import ORIGIN, WHO, final_outcomes
+from tests.patience import PATIENCE
 
 
 @dataclass
@@ -33,7 +32,7 @@ class Suspended:
     """Records of what it changed all the same when it woke."""
     twice: int = 0
     unrecorded: int = 0
-    """Items handed back that the trail does not say were changed, or the other way round."""
+    """Items requeued that the trail does not say were changed, or the other way round."""
     unfinished: int = 0
     broken: int = 0
 
@@ -45,7 +44,7 @@ class Suspended:
     def counts(self) -> str:
         return (
             f"twice {self.twice}, unrecorded {self.unrecorded}, unfinished {self.unfinished}, broken {self.broken};"
-            f" {self.settled} settled meanwhile, {self.late} told late"
+            f" {self.settled} settled meanwhile, {self.late} recorded late"
         )
 
 
@@ -77,7 +76,7 @@ def _scripts(system: systems.System, total: Suspended) -> None:
         script.communicate(timeout=PATIENCE)
     worker.terminate()
     worker.communicate(timeout=PATIENCE)
-    total.twice += sum(times > 1 for times in system.handed_back().values())
+    total.twice += sum(times > 1 for times in system.requeued().values())
 
 
 def _trial(system: systems.System, items: int, chance: random.Random, total: Suspended) -> None:
@@ -98,20 +97,20 @@ def _trial(system: systems.System, items: int, chance: random.Random, total: Sus
     except Fault:
         total.unfinished += 1
         return
-    told = final_outcomes(console.book, override.op_id)
-    handed_back = system.handed_back()
-    total.twice += sum(times > 1 for times in handed_back.values())
-    total.unrecorded += len({f"{system.name}/{id}" for id in handed_back} ^ {key for key, said in told.items() if "changed" in said})
-    total.unfinished += override.state is not OverrideState.FINISHED or len(told) != plan.changes or len(handed_back) != items
-    total.broken += not console.book.verify().ok  # type: ignore[attr-defined]
-    total.late += sum(record.kind == "late" for record in console.book.records(limit=100_000))  # type: ignore[attr-defined]
+    recorded = final_outcomes(console.trail, override.override_id)
+    requeued = system.requeued()
+    total.twice += sum(times > 1 for times in requeued.values())
+    total.unrecorded += len({f"{system.name}/{id}" for id in requeued} ^ {key for key, said in recorded.items() if "applied" in said})
+    total.unfinished += override.state is not OverrideState.FINISHED or len(recorded) != plan.changes or len(requeued) != items
+    total.broken += not console.trail.verify().ok  # type: ignore[attr-defined]
+    total.late += sum(record.kind == "late" for record in console.trail.records(limit=100_000))  # type: ignore[attr-defined]
     processes.close(console)
 
 
 def _midway(system: systems.System, *options: str) -> subprocess.Popen[str]:
     process = processes.start("carry", str(system.folder), *options)
     end = time.monotonic() + PATIENCE
-    while time.monotonic() < end and len(system.handed_back()) < 2:
+    while time.monotonic() < end and len(system.requeued()) < 2:
         time.sleep(0.002)
     return process
 
@@ -131,7 +130,7 @@ def _taken(console: Operations, folder: Path) -> bool:
     try:
         with closing(sqlite3.connect(folder / "state" / "trail.db", timeout=0.05, isolation_level=None)) as trail:
             trail.execute("UPDATE lease SET heartbeat = '2001-01-01T00:00:00.000000Z'")
-        console.settle_unresolved(WHO, WHENCE)
+        console.settle_unresolved(WHO, ORIGIN)
     except (sqlite3.OperationalError, TrailUnavailable):
         return False  # it sleeps with the trail's lock in its hand
-    return console.book.overrides()[0].state is not OverrideState.RUNNING
+    return console.trail.overrides()[0].state is not OverrideState.RUNNING

@@ -24,7 +24,7 @@ class Line(NamedTuple):
     found: str
     ok: bool
     items: int = 0
-    """How many were handed back under kills, with how many of them `lost`, handed back `twice`, `unrecorded`."""
+    """How many were requeued under kills, with how many of them `lost`, requeued `twice`, `unrecorded`."""
     lost: int = 0
     twice: int = 0
     unrecorded: int = 0
@@ -34,11 +34,11 @@ class Line(NamedTuple):
     def of(cls, promise: str, tally: Tally, ok: bool) -> Line:
         found = (
             f"lost {tally.lost}, twice {tally.twice}, unrecorded {tally.unrecorded}, wrong {tally.wrong}, unfinished {tally.unfinished},"
-            f" broken {tally.broken}; {tally.items} items in {tally.rounds} overrides, {tally.indeterminate} indeterminate"
+            f" broken {tally.broken}; {tally.items} items in {tally.rounds} overrides, {tally.unknown} unknown"
         )
         return cls(promise, tally.kills, found, ok, tally.items, tally.lost, tally.twice, tally.unrecorded)
 
-    def told(self) -> str:
+    def text(self) -> str:
         return f"{'pass' if self.ok else 'FAIL'}  {self.promise:<68} {self.trials:>6} trials  {self.found}  ({self.seconds:.0f} s)\n"
 
 
@@ -50,7 +50,7 @@ class Summary:
     def ok(self) -> bool:
         return bool(self.lines) and all(line.ok for line in self.lines)
 
-    def told(self, seconds: float) -> str:
+    def text(self, seconds: float) -> str:
         promises = [line for line in self.lines if not line.promise.startswith("  ")]
         killed = [line for line in promises if line.items]
         broken = sum(not line.ok for line in self.lines)
@@ -67,10 +67,10 @@ Unit = tuple[str, str]
 
 
 def run_apart(units: Sequence[Unit], jobs: int, options: Sequence[str], idle: Sequence[Unit] = ()) -> Iterator[Line]:
-    """So many at a time, each in a process of its own; lines as they come. Those that are `idle` are run beside them, one
+    """So many at a time, each in a process of its own; lines as they come. Those that are `idle` run at the same time, one
     after the other."""
     lines = SimpleQueue[Line | None]()
-    busy, beside = ([unit for unit in units if (unit in idle) is quiet] for quiet in (False, True))
+    busy, quiet_units = ([unit for unit in units if (unit in idle) is quiet] for quiet in (False, True))
 
     def work(waiting: Iterator[Unit]) -> None:
         while (unit := next(waiting, None)) is not None:
@@ -87,7 +87,7 @@ def run_apart(units: Sequence[Unit], jobs: int, options: Sequence[str], idle: Se
         lines.put(None)
 
     shared = iter(busy)
-    queues = [*(shared for _ in range(jobs)), iter(beside)]
+    queues = [*(shared for _ in range(jobs)), iter(quiet_units)]
     for queue in queues:
         threading.Thread(target=work, args=(queue,), daemon=True).start()
     for _ in queues:
@@ -107,8 +107,8 @@ def show(lines: Iterator[Line], *, as_json: bool) -> bool:
     summary, began = Summary(), time.monotonic()
     for line in lines:
         summary.lines.append(line)
-        sys.stdout.write(json.dumps(line) + "\n" if as_json else line.told())
+        sys.stdout.write(json.dumps(line) + "\n" if as_json else line.text())
         sys.stdout.flush()
     if not as_json:
-        sys.stdout.write("\n" + summary.told(time.monotonic() - began))
+        sys.stdout.write("\n" + summary.text(time.monotonic() - began))
     return summary.ok

@@ -13,7 +13,7 @@ from pathlib import Path
 from console.core.override import OverrideState
 from console.trail.anchor import AnchorLine, read_anchors
 from tests.trail.test_verify import TAMPERINGS, Tampered
-from tests.trail.world import START, book_at, carried
+from tests.trail.world import START, carried, trail_at
 
 
 @dataclass
@@ -30,11 +30,11 @@ class Tampering:
 
 
 def _trail(folder: Path) -> tuple[bytes, list[AnchorLine]]:
-    with book_at(f"sqlite:///{folder}/trail.db", anchor=f"{folder}/anchors") as book:
+    with trail_at(f"sqlite:///{folder}/trail.db", anchor=f"{folder}/anchors") as trail:
         for number in range(4):
-            carried(book, f"op{number}", chunks=4, size=3)
-            book.refuse({"why": "read-only"}, START)
-            book.mark(f"op{number}", OverrideState.FINISHED, "", START)
+            carried(trail, f"op{number}", chunks=4, size=3)
+            trail.refuse({"why": "read-only"}, START)
+            trail.mark(f"op{number}", OverrideState.FINISHED, "", START)
     return (folder / "trail.db").read_bytes(), list(read_anchors(folder / "anchors"))
 
 

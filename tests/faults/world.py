@@ -16,29 +16,30 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from console.core.backend import Budget, Order
+from console.core.backend import Attempts, Operation, Throughput
+from console.core.confirm import Confirmation, Limits, Origin, Who
 from console.core.item import ItemKey
-from console.core.limits import Limits
 from console.core.operations import Operations
 from console.core.override import NOT_APPLIED, Override
-from console.core.packing import PlanRow
-from console.core.plan import Confirmation, Marked, Matching, Plan, Whence, Who
+from console.core.plan import Marked, Matching, Plan, PlanRow
 from console.core.policy import PolicyOverride
 from console.core.ports import Clock
 from console.core.query import Filter
 from console.process import SystemClock
 from console.testing import FrozenClock
-from console.trail.owner import owner_token
-from console.trail.store import TrailBook, open_book
+from console.trail.leases import owner_token
+from console.trail.store import TrailStore, open_trail
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.backend import Options
 from plugins.sqlite_queue.schema import ASYNC_TASKS_DDL, TASKS_DDL
 
 WHO = Who(1000, "ann", "Ann A.")
-WHENCE = Whence("host", "pts/1", "10.0.0.9", 4711, "0.1.0")
+ORIGIN = Origin("host", "pts/1", "10.0.0.9", 4711, "0.1.0")
 NOON = datetime(2026, 11, 10, 12, tzinfo=UTC)
+QUICK = Throughput(10_000, timedelta(seconds=1))
+"""Workers that are never waited for."""
 NO_POLICY = PolicyOverride()
-KEEP, FRESH = Order(), Order(budget=Budget.FRESH)
+KEEP, RESET = Operation(), Operation(attempts=Attempts.RESET)
 TIMEOUT = "ERR_TIMEOUT: upstream timed out"
 
 ORACLE = """
@@ -63,7 +64,7 @@ END;
 
 
 def confirm(plan: Plan, *, reason: str = "disk is back", count: int | None = None) -> Confirmation:
-    return Confirmation(WHO, WHENCE, reason, plan.changes if count is None else count, "OPS-7")
+    return Confirmation(WHO, ORIGIN, reason, plan.changes if count is None else count, "OPS-7")
 
 
 # --- the queue ----------------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ class QueueFile:
 
     def put(
         self, id: str, status: str = "FAILED", attempts: int = 4, *, due: datetime = NOON, error: str | None = TIMEOUT,
-        updated: datetime = NOON - timedelta(hours=1), created: datetime = NOON - timedelta(hours=3), type: str = "ANALYZE",
+        updated: datetime = NOON - timedelta(hours=1), created: datetime = NOON - timedelta(hours=3), type: str = "ANALYZE_EXECUTED",
     ) -> str:
         self.run(
             "INSERT INTO async_tasks VALUES (?, ?, 'entity', ?, ?, ?, ?, ?, ?)",
@@ -109,7 +110,7 @@ class QueueFile:
         with closing(sqlite3.connect(self.path, isolation_level=None, timeout=30)) as connection:
             connection.execute("BEGIN")
             connection.executemany(
-                "INSERT INTO async_tasks VALUES (?, 'ANALYZE', 'entity', 'FAILED', 4, ?, ?, ?, ?)",
+                "INSERT INTO async_tasks VALUES (?, 'ANALYZE_EXECUTED', 'entity', 'FAILED', 4, ?, ?, ?, ?)",
                 [
                     (id, moment.isoformat(), TIMEOUT, moment.isoformat(), moment.isoformat())
                     for n, id in enumerate(ids)
@@ -137,7 +138,7 @@ class QueueFile:
         """Every task whose row was changed since the oracle was last forgotten."""
         return {id for (id,) in self.run("SELECT DISTINCT task_id FROM oracle")}
 
-    def handed_back(self) -> Counter[str]:
+    def requeued(self) -> Counter[str]:
         """How often each task went from FAILED to PENDING, which its own system never does."""
         return Counter(
             dict(self.run("SELECT task_id, count(*) FROM oracle WHERE old_status = 'FAILED' AND new_status = 'PENDING' GROUP BY 1"))
@@ -150,9 +151,12 @@ class QueueFile:
     def open(
         self, *, name: str = "queue", clock: Clock | None = None, read_only: bool = False,
         policy: PolicyOverride = NO_POLICY, dialect: str = "async_tasks", kind: type[SqliteQueue] = SqliteQueue,
-        deadline: timedelta = timedelta(seconds=30),
+        deadline: timedelta = timedelta(seconds=30), throughput: Throughput = QUICK, alarm_above: int = 10**9,
     ) -> SqliteQueue:
-        options = Options(url=f"sqlite:///{self.path}", dialect=dialect)  # type: ignore[arg-type]
+        options = Options(
+            url=f"sqlite:///{self.path}", dialect=dialect, batch=throughput.items, every=throughput.every,  # type: ignore[arg-type]
+            alarm_above=alarm_above,
+        )
         backend = kind.open(name, options, policy, read_only=read_only, deadline=deadline)
         if clock is not None:
             backend.now = clock.now  # type: ignore[method-assign]  # a database that keeps the test's time
@@ -173,17 +177,17 @@ class World:
 
     def __post_init__(self) -> None:
         self.queue = QueueFile.create(self.folder / "queue.db")
-        self.trail = self.folder / "state" / "trail.db"
-        self.trail_url = f"sqlite:///{self.trail}"
+        self.trail_file = self.folder / "state" / "trail.db"
+        self.trail_url = f"sqlite:///{self.trail_file}"
 
-    def book(self, *, read_only: bool = False) -> TrailBook:
-        book = open_book(self.trail_url, read_only=read_only, anchor=self.anchor, clock=self.clock)
-        self._open.append(book)
-        return book
+    def trail(self, *, read_only: bool = False) -> TrailStore:
+        trail = open_trail(self.trail_url, read_only=read_only, anchor=self.anchor, clock=self.clock)
+        self._open.append(trail)
+        return trail
 
     def console(
         self, *, read_only: bool = False, limits: Limits | None = None, reach: Callable[[str], None] = lambda _: None,
-        backends: Iterable[SqliteQueue] | None = None, policy: PolicyOverride = NO_POLICY, book: TrailBook | None = None,
+        backends: Iterable[SqliteQueue] | None = None, policy: PolicyOverride = NO_POLICY, trail: TrailStore | None = None,
         kind: type[SqliteQueue] = SqliteQueue,
     ) -> Operations:
         """A console of its own: its own handles, its own owner."""
@@ -192,7 +196,7 @@ class World:
         opened = {backend.name: backend for backend in backends}
         self._open += opened.values()
         return Operations(
-            opened, book or self.book(read_only=read_only), self.clock, limits=limits, read_only=read_only,
+            opened, trail or self.trail(read_only=read_only), self.clock, limits=limits, read_only=read_only,
             owner=owner_token(), reach=reach,
         )
 
@@ -202,7 +206,7 @@ class World:
 
     def trail_run(self, *statements: str) -> None:
         """Tamper with the trail file."""
-        with closing(sqlite3.connect(self.trail, isolation_level=None)) as connection:
+        with closing(sqlite3.connect(self.trail_file, isolation_level=None)) as connection:
             for statement in statements:
                 connection.execute(statement)
 
@@ -226,31 +230,31 @@ def marked(*keys: str) -> Marked:
 
 def planned(console: Operations, plan: Plan) -> list[PlanRow]:
     """What would change, in order."""
-    return [row for batch in console.book.rows(plan.id, 0, max(plan.changes - 1, 0)) for row in batch]
+    return [row for batch in console.trail.rows(plan.id, 0, max(plan.changes - 1, 0)) for row in batch]
 
 
 def why_blocked(console: Operations, plan: Plan) -> dict[str, str]:
-    rows = (row for batch in console.book.rows(plan.id, -(2**62), -1) for row in batch)
-    return {row.key: row.blocked or "" for row in rows}
+    rows = (row for batch in console.trail.rows(plan.id, -(2**62), -1) for row in batch)
+    return {row.key: row.skipped or "" for row in rows}
 
 
 def outcomes(console: Operations, override: Override) -> dict[str, tuple[str, str]]:
     """The last outcome of each item, and its words."""
-    return {o.key: (o.outcome, o.detail) for batch in console.book.outcomes(override.op_id) for o in batch}
+    return {o.key: (o.outcome, o.detail) for batch in console.trail.outcomes(override.override_id) for o in batch}
 
 
-def final_outcomes(book: Any, op_id: str) -> dict[str, list[str]]:
+def final_outcomes(trail: Any, override_id: str) -> dict[str, list[str]]:
     """Every outcome of each item that is one; what was not applied is still to do."""
     found: dict[str, list[str]] = {}
-    for batch in book.outcomes(op_id):
+    for batch in trail.outcomes(override_id):
         for outcome in batch:
             if outcome.outcome != NOT_APPLIED:
                 found.setdefault(outcome.key, []).append(outcome.outcome)
     return found
 
 
-def refusals(book: TrailBook) -> list[dict[str, Any]]:
-    return [dict(record.body) for record in book.records(limit=10_000) if record.kind == "refusal"]
+def refusals(trail: TrailStore) -> list[dict[str, Any]]:
+    return [dict(record.body) for record in trail.records(limit=10_000) if record.kind == "refusal"]
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -263,7 +267,28 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 __all__ = [
-    "FRESH", "KEEP", "NOON", "TASKS_DDL", "TIMEOUT", "WHENCE", "WHO", "Budget", "FrozenClock", "Limits", "Order", "QueueFile",
-    "SystemClock", "World", "confirm", "final_outcomes", "hashes", "marked", "matching", "outcomes", "planned", "refusals",
-    "why_blocked", "world_in",
+    "KEEP",
+    "NOON",
+    "ORIGIN",
+    "RESET",
+    "TASKS_DDL",
+    "TIMEOUT",
+    "WHO",
+    "Attempts",
+    "FrozenClock",
+    "Limits",
+    "Operation",
+    "QueueFile",
+    "SystemClock",
+    "World",
+    "confirm",
+    "final_outcomes",
+    "hashes",
+    "marked",
+    "matching",
+    "outcomes",
+    "planned",
+    "refusals",
+    "why_blocked",
+    "world_in",
 ]

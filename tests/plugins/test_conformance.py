@@ -2,50 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from console.core.policy import PolicyOverride, RetryPolicy
+from console.core.policy import PolicyOverride
 from console.testing import (
     PROMISES,
     REQUEUE_PROMISES,
-    FrozenClock,
+    BackendSuite,
     Harness,
-    MemoryBackend,
-    Sample,
-    exercise_backend,
-    exercise_requeue,
+    RequeueSuite,
 )
 from tests.plugins.sqlite_queue import queue_files as files
 
 Place = Callable[[], Path]
 
 
-def memory(_place: Place) -> Harness:
-    clock = FrozenClock()
-    policy = RetryPolicy(
-        3, stuck_after=timedelta(minutes=6), max_age=timedelta(days=300), unrecoverable=("invalid json",)
-    )
-    backend = MemoryBackend(policy=policy, clock=clock)
-
-    def put(samples: Sequence[Sample]) -> int:
-        backend.rows.update({
-            s.id: {**s._asdict(), "max_attempts": s.max_attempts if isinstance(s.max_attempts, int) else None}
-            for s in samples
-        })
-        return len(samples)
-
-    statuses = ("ready", "running", "failed", "done", "cancelled")
-    return Harness(backend, put, statuses, clock, backend.references, lambda: repr(backend.rows))
-
-
 NO_RETRY = PolicyOverride(retryable=False, stuck_after=timedelta(hours=1), unrecoverable=("\udcff",))
 
 BACKENDS: dict[str, Callable[[Place], Harness]] = {
-    "memory": memory,
     "async_tasks": lambda place: files.async_harness(place()),
     "async_tasks-no-index": lambda place: files.async_harness(place(), files.UNINDEXED),
     "async_tasks-without-rowid": lambda place: files.async_harness(place(), files.WITHOUT_ROWID, PolicyOverride()),
@@ -65,15 +43,25 @@ def places_in(folder: Path) -> Place:
     return place
 
 
+@pytest.fixture(scope="module", params=BACKENDS)
+def reading(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[BackendSuite]:
+    place = places_in(tmp_path_factory.mktemp("reading"))
+    with BackendSuite(lambda: BACKENDS[request.param](place), thorough=thorough) as suite:
+        yield suite
+
+
+@pytest.fixture(scope="module", params=["async_tasks", "async_tasks-no-index", "async_tasks-without-rowid", "tasks"])
+def requeue(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[RequeueSuite]:
+    place = places_in(tmp_path_factory.mktemp("requeue"))
+    with RequeueSuite(lambda: BACKENDS[request.param](place), thorough=thorough) as suite:
+        yield suite
+
+
 @pytest.mark.parametrize("promise", PROMISES)
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_backend_keeps_its_promise(backend: str, promise: str, tmp_path: Path) -> None:
-    place = places_in(tmp_path)
-    exercise_backend(lambda: BACKENDS[backend](place), promise)
+def test_a_backend_keeps_its_promise(reading: BackendSuite, promise: str) -> None:
+    reading.check(promise)
 
 
 @pytest.mark.parametrize("promise", REQUEUE_PROMISES)
-@pytest.mark.parametrize("backend", ["async_tasks", "async_tasks-no-index", "async_tasks-without-rowid", "tasks"])
-def test_a_backend_that_hands_items_back_keeps_its_promise(backend: str, promise: str, tmp_path: Path) -> None:
-    place = places_in(tmp_path)
-    exercise_requeue(lambda: BACKENDS[backend](place), promise)
+def test_a_backend_requeues_as_promised(requeue: RequeueSuite, promise: str) -> None:
+    requeue.check(promise)

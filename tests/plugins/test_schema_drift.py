@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from console.core.backend import Authority, Budget, Change, Order, PageRequest, Requeues, Timeline
+from console.core.backend import Attempts, Authority, Buckets, Change, Operation, PageRequest, Requeues, Timeline
 from console.core.faults import BackendFault
 from console.core.item import ItemKey
 from console.core.ports import Never
@@ -19,9 +19,9 @@ from tests.cli.place import Place
 from tests.plugins.postgres_analyses.world import NOW, TABLE, postgres_table
 from tests.plugins.workflow_steps.world import postgres_workflow
 
-FRESH = Order(budget=Budget.FRESH)
+RESET = Operation(attempts=Attempts.RESET)
 STEPS, MOVES = "tasker.workflow_steps", "tasker.workflow_step_transitions"
-OTHER = "The backend's tables are not what this plugin expects:"
+OTHER = "The schema does not match:"
 ANALYSES = {
     f"ALTER TABLE {TABLE} DROP COLUMN retry_count": f"{OTHER} table 'selfology.answer_analysis' has no column retry_count. It has id, ",
     f"DROP TABLE {TABLE}": f"{OTHER} there is no table 'selfology.answer_analysis'. Check the url, ",
@@ -39,7 +39,7 @@ WORKFLOW = {
     f"ALTER TABLE {STEPS} ALTER COLUMN workflow_step_uuid TYPE text": f"{OTHER} a column has another type than expected (operator does not exist: ",
     f"ALTER TABLE {STEPS} ALTER COLUMN updated_at TYPE timestamptz":
         f"{OTHER} column updated_at of 'tasker.workflow_steps' is a timestamp with time zone."
-        " These tables have TIMESTAMP columns; attach them as their own system creates them.",
+        " The system itself creates TIMESTAMP columns. Attach tables with these columns.",
 }
 ODD = (
     f"ALTER TABLE {TABLE} ALTER COLUMN id DROP DEFAULT, ALTER COLUMN id TYPE text USING id::text",
@@ -59,21 +59,21 @@ def ask_everything(backend: Requeues) -> list[BackendFault]:
     """Every way of asking; whatever else than a fault is raised fails the test."""
     faults: list[BackendFault] = []
 
-    def swap() -> None:
-        for batch in backend.drafts(ALL, NATURAL, FRESH, NOW, Never()):
+    def compare_and_set() -> None:
+        for batch in backend.drafts(ALL, NATURAL, RESET, NOW, Never()):
             for draft in batch:
-                if draft.blocked is None:
-                    change = Change(draft.unit, (ItemKey.parse(draft.key),), tuple(json.loads(draft.before)), ())
-                    change = change._replace(after=backend.after(change, FRESH, NOW, NOW))
-                    backend.swap([change], FRESH, Authority("ops", "because", None, "o1"))
+                if draft.skipped is None:
+                    change = Change(draft.unit, (ItemKey.parse(draft.key),), draft.before, ())
+                    change = change._replace(after=backend.after(change, RESET, NOW, NOW))
+                    backend.compare_and_set([change], RESET, Authority("ops", "because", None, "o1"))
                     backend.images([change])
 
     for ask in (
         lambda: backend.page(PageRequest(ALL, NOW, limit=5)),
         lambda: backend.counts(ALL, NOW),
         lambda: list(backend.errors(ALL, NOW, Never())),
-        lambda: backend.histogram(Timeline.UPDATED, ALL, NOW, NOW, timedelta(minutes=5), 3),
-        swap,
+        lambda: backend.histogram(Timeline.UPDATED, ALL, NOW, Buckets(NOW, timedelta(minutes=5), 3)),
+        compare_and_set,
     ):
         try:
             ask()
@@ -94,9 +94,9 @@ def test_analyses_of_another_shape_are_told_by_check_and_by_every_read(
         assert any(ANALYSES[sql] in str(fault) for fault in faults), faults
         place = Place(tmp_path, capsys, {"a": f'  analyses: {{plugin: postgres_analyses, url: "{table.url}"}}\n'})
         place.console = f'  trail: "sqlite:///{tmp_path}/trail.db"\n'
-        told = place.run("check", "--format", "jsonl")
-    assert told.code in (1, 4), told
-    findings = [json.loads(line) for line in told.out.splitlines()]
+        done = place.run("check", "--format", "jsonl")
+    assert done.code in (1, 4), done
+    findings = [json.loads(line) for line in done.out.splitlines()]
     lines = [f"{finding['message']}. {finding['fix']}" for finding in findings if finding["severity"] == "error"]
     assert any(ANALYSES[sql] in line for line in lines), lines
 
@@ -123,18 +123,18 @@ TRIGGER = "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {do
 
 
 @pytest.mark.parametrize(("does", "outcome"), [
-    ("RETURN NULL;", "conflicted: left as it was by the database itself"),
-    ("RAISE EXCEPTION 'not today';", "failed: not today"),
+    ("RETURN NULL;", "changed: the database left it unchanged"),
+    ("RAISE EXCEPTION 'not today';", "rejected: not today"),
 ])
 def test_a_trigger_that_will_not_have_it_is_that_items_outcome(does: str, outcome: str) -> None:
     with postgres_table() as table:
         table.failed(retry_count=3, last_retry_at=NOW - timedelta(hours=1))
         drift(table.url, TRIGGER.format(does=does, on=TABLE))
         backend = table.open()
-        (draft,) = (d for batch in backend.drafts(ALL, NATURAL, FRESH, NOW, Never()) for d in batch if d.blocked is None)
-        change = Change(draft.unit, (ItemKey.parse(draft.key),), tuple(json.loads(draft.before)), ())
-        change = change._replace(after=backend.after(change, FRESH, NOW, NOW))
-        (found,) = backend.swap([change], FRESH, Authority("ops", "because", None, "o1"))
+        (draft,) = (d for batch in backend.drafts(ALL, NATURAL, RESET, NOW, Never()) for d in batch if d.skipped is None)
+        change = Change(draft.unit, (ItemKey.parse(draft.key),), draft.before, ())
+        change = change._replace(after=backend.after(change, RESET, NOW, NOW))
+        (found,) = backend.compare_and_set([change], RESET, Authority("ops", "because", None, "o1"))
         assert f"{found.kind}: {found.detail}" == outcome
         assert list(backend.images([change])) == [change.before]
         backend.close()

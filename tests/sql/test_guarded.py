@@ -14,11 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from console.core.backend import CHANGED, Change, Outcome, OutcomeKind
+from console.core.backend import APPLIED, Change, Outcome, OutcomeKind
 from console.core.faults import BackendBusy, BackendFault, WrongSchema
 from console.core.item import ItemKey
 from console.sql.guarded import SqliteGuard, Target, conflict
 from console.sql.sqlite import SqliteDatabase
+from tests.depth import examples
 
 TARGET = Target("job", "id", ("state", "n"))
 DDL = "CREATE TABLE job (id TEXT PRIMARY KEY, state TEXT, n INTEGER, other TEXT)"
@@ -57,30 +58,30 @@ def change(id: str, before: tuple[Any, ...], after: tuple[Any, ...], unit: str =
     return Change(unit, (ItemKey("jobs", (id,)),), before, after)
 
 
-def conflicted(words: str) -> Outcome:
-    return Outcome(OutcomeKind.CONFLICTED, words)
+def changed_since(words: str) -> Outcome:
+    return Outcome(OutcomeKind.CHANGED_SINCE, words)
 
 
 def test_outcomes_come_in_the_order_of_the_changes(jobs: Jobs) -> None:
     jobs.put(("a", "bad", 1), ("b", "bad", 2), ("c", "good", 3))
-    found = jobs.guard.swap(
+    found = jobs.guard.compare_and_set(
         [
             change("c", ("bad", 3), ("new", 0)), change("a", ("bad", 1), ("new", 0)), change("z", ("bad", 1), ("new", 0)),
             change("b", ("bad", 9), ("new", 0)),
         ]
     )
-    assert found == [conflicted("state is now good, was bad"), CHANGED, conflicted("no longer there"), conflicted("n is now 2, was 9")]
+    assert found == [changed_since("state is now good, was bad"), APPLIED, changed_since("no longer there"), changed_since("n is now 2, was 9")]
     assert jobs.rows() == {"a": ("new", 0), "b": ("bad", 2), "c": ("good", 3)}
 
 
 def test_nothing_to_do(jobs: Jobs) -> None:
-    assert jobs.guard.swap([]) == []
+    assert jobs.guard.compare_and_set([]) == []
 
 
 def test_null_is_a_value_to_compare(jobs: Jobs) -> None:
     jobs.put(("a", None, None), ("b", None, 1), ("c", "bad", 1))
-    found = jobs.guard.swap([change(id, (None, None), ("new", 0)) for id in "abc"])
-    assert found == [CHANGED, conflicted("n is now 1, was NULL"), conflicted("state is now bad, was NULL")]
+    found = jobs.guard.compare_and_set([change(id, (None, None), ("new", 0)) for id in "abc"])
+    assert found == [APPLIED, changed_since("n is now 1, was NULL"), changed_since("state is now bad, was NULL")]
 
 
 def test_a_place_is_believed_only_with_its_key(jobs: Jobs) -> None:
@@ -88,7 +89,7 @@ def test_a_place_is_believed_only_with_its_key(jobs: Jobs) -> None:
     places = {id: jobs.place(id) for id in "ab"}
     for id, place in (("a", "99"), ("b", places["a"]), ("a", places["b"])):  # the two change places
         jobs.run("UPDATE job SET rowid = ? WHERE id = ?", (place, id))
-    assert jobs.guard.swap([change("a", ("bad", 1), ("new", 0), places["a"])]) == [CHANGED]
+    assert jobs.guard.compare_and_set([change("a", ("bad", 1), ("new", 0), places["a"])]) == [APPLIED]
     assert jobs.rows() == {"a": ("new", 0), "b": ("bad", 1)}
 
 
@@ -98,21 +99,21 @@ def test_an_id_of_nineteen_digits_is_found(tmp_path: Path) -> None:
     ids = [2**63 - 1, -(2**63), 1234567890123456789]
     jobs.put(*((id, "bad", 1) for id in ids))
     guard = SqliteGuard(jobs.database, replace(TARGET, integer_key=True))
-    found = guard.swap([change(str(id), ("bad", 1), ("new", 0)) for id in (*ids, 2**63, -(2**63) - 1)])
-    assert found == [CHANGED] * 3 + [conflicted("no longer there")] * 2
+    found = guard.compare_and_set([change(str(id), ("bad", 1), ("new", 0)) for id in (*ids, 2**63, -(2**63) - 1)])
+    assert found == [APPLIED] * 3 + [changed_since("no longer there")] * 2
     jobs.database.close()
 
 
 def test_negative_places_are_found_by_key(jobs: Jobs) -> None:
     jobs.run("INSERT INTO job (rowid, id, state, n) VALUES (-5, 'a', 'bad', 1)")
-    assert jobs.guard.swap([change("a", ("bad", 1), ("new", 0), "-5")]) == [CHANGED]
+    assert jobs.guard.compare_and_set([change("a", ("bad", 1), ("new", 0), "-5")]) == [APPLIED]
 
 
 def test_a_table_without_rowids(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path / "jobs.db", f"{DDL} WITHOUT ROWID")
     jobs.put(("a", "bad", 1), ("b", "bad", 1))
-    assert jobs.guard.swap([change("a", ("bad", 1), ("new", 0)), change("b", ("bad", 2), ("new", 0))]) == [
-        CHANGED, conflicted("n is now 1, was 2"),
+    assert jobs.guard.compare_and_set([change("a", ("bad", 1), ("new", 0)), change("b", ("bad", 2), ("new", 0))]) == [
+        APPLIED, changed_since("n is now 1, was 2"),
     ]
     jobs.database.close()
 
@@ -120,8 +121,8 @@ def test_a_table_without_rowids(tmp_path: Path) -> None:
 def test_a_key_in_other_letters_is_another_row(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path / "jobs.db", DDL.replace("id TEXT", "id TEXT COLLATE NOCASE").replace("state TEXT", "state TEXT COLLATE NOCASE"))
     jobs.put(("ABC", "bad", 1), ("b", "BAD", 1))
-    found = jobs.guard.swap([change("abc", ("bad", 1), ("new", 0)), change("b", ("bad", 1), ("new", 0))])
-    assert found == [conflicted("no longer there"), conflicted("state is now BAD, was bad")]
+    found = jobs.guard.compare_and_set([change("abc", ("bad", 1), ("new", 0)), change("b", ("bad", 1), ("new", 0))])
+    assert found == [changed_since("no longer there"), changed_since("state is now BAD, was bad")]
     assert jobs.rows() == {"ABC": ("bad", 1), "b": ("BAD", 1)}
     jobs.database.close()
 
@@ -133,9 +134,9 @@ def test_a_table_of_any_name(jobs: Jobs, name: str) -> None:
     jobs.put(("a", "bad", 1), ("b", "bad", 1), ("c", "bad", 1))
     jobs.run(f"ALTER TABLE job RENAME TO {quoted}")
     guard = SqliteGuard(jobs.database, replace(TARGET, table=name))
-    assert guard.swap([change("a", ("bad", 1), ("new", 0), "1")]) == [CHANGED]
-    assert guard.swap([change(id, ("bad", 1), ("new", 0), "9") for id in "bc"]) == [CHANGED] * 2
-    assert guard.swap([change("b", ("bad", 1), ("new", 0))]) == [conflicted("state is now new, was bad")]
+    assert guard.compare_and_set([change("a", ("bad", 1), ("new", 0), "1")]) == [APPLIED]
+    assert guard.compare_and_set([change(id, ("bad", 1), ("new", 0), "9") for id in "bc"]) == [APPLIED] * 2
+    assert guard.compare_and_set([change("b", ("bad", 1), ("new", 0))]) == [changed_since("state is now new, was bad")]
     assert guard.images([ItemKey("jobs", ("c",))]) == {ItemKey("jobs", ("c",)): ("new", 0)}
 
 
@@ -150,12 +151,12 @@ def test_a_row_planned_twice_is_written_once_by_what_still_holds(jobs: Jobs) -> 
     jobs.put(("a", "bad", 1), ("b", "bad", 1))
     stale, fresh = change("a", ("worse", 1), ("new", 0)), change("a", ("bad", 1), ("new", 0))
     for changes, expected in (
-        ([stale, change("b", ("bad", 1), ("new", 0)), fresh], ["conflicted", "changed", "changed"]),
-        ([fresh, stale], ["changed", "conflicted"]),
-        ([fresh, fresh], ["conflicted", "changed"]),
+        ([stale, change("b", ("bad", 1), ("new", 0)), fresh], ["changed", "applied", "applied"]),
+        ([fresh, stale], ["applied", "changed"]),
+        ([fresh, fresh], ["changed", "applied"]),
     ):
         jobs.run("UPDATE job SET state = 'bad', n = 1")
-        assert [outcome.kind.value for outcome in jobs.guard.swap(changes)] == expected
+        assert [outcome.kind.value for outcome in jobs.guard.compare_and_set(changes)] == expected
         assert jobs.rows()["a"] == ("new", 0)
 
 
@@ -165,15 +166,15 @@ def test_rows_that_raise_fail_alone(jobs: Jobs, how: str, refused: set[int]) -> 
     jobs.put(*((f"{n:02d}", "bad", n) for n in range(16)))
     for n in refused:
         jobs.run(f"CREATE TRIGGER no{n} BEFORE UPDATE ON job WHEN OLD.n = {n} BEGIN SELECT RAISE({how}, 'not {n}'); END")
-    found = jobs.guard.swap([change(f"{n:02d}", ("bad", n), ("new", n)) for n in range(16)])
-    assert found == [Outcome(OutcomeKind.FAILED, f"not {n}") if n in refused else CHANGED for n in range(16)]
+    found = jobs.guard.compare_and_set([change(f"{n:02d}", ("bad", n), ("new", n)) for n in range(16)])
+    assert found == [Outcome(OutcomeKind.REJECTED, f"not {n}") if n in refused else APPLIED for n in range(16)]
     assert {id for id, row in jobs.rows().items() if row[0] == "new"} == {f"{n:02d}" for n in range(16) if n not in refused}
 
 
 def test_a_number_too_large_for_the_database_fails_alone(jobs: Jobs) -> None:
     jobs.put(*((f"{n:02d}", "bad", n) for n in range(16)))
-    found = jobs.guard.swap([change(f"{n:02d}", ("bad", n), ("new", 2**63 if n == 5 else -n)) for n in range(16)])
-    assert [n for n, outcome in enumerate(found) if outcome.kind is OutcomeKind.FAILED] == [5]
+    found = jobs.guard.compare_and_set([change(f"{n:02d}", ("bad", n), ("new", 2**63 if n == 5 else -n)) for n in range(16)])
+    assert [n for n, outcome in enumerate(found) if outcome.kind is OutcomeKind.REJECTED] == [5]
     assert "too large" in found[5].detail
     assert {id for id, row in jobs.rows().items() if row[0] == "bad"} == {"05"}
 
@@ -181,14 +182,14 @@ def test_a_number_too_large_for_the_database_fails_alone(jobs: Jobs) -> None:
 def test_a_unique_index_lets_the_first_of_several_through(jobs: Jobs) -> None:
     jobs.run("CREATE UNIQUE INDEX one ON job (n) WHERE state = 'new'")
     jobs.put(("a", "bad", 1), ("b", "bad", 1), ("c", "bad", 2))
-    found = jobs.guard.swap([change(id, ("bad", n), ("new", n)) for id, n in (("a", 1), ("b", 1), ("c", 2))])
-    assert [outcome.kind.value for outcome in found] == ["changed", "failed", "changed"]
+    found = jobs.guard.compare_and_set([change(id, ("bad", n), ("new", n)) for id, n in (("a", 1), ("b", 1), ("c", 2))])
+    assert [outcome.kind.value for outcome in found] == ["applied", "rejected", "applied"]
 
 
 def test_a_row_the_database_leaves_alone_is_said_to_be_left_alone(jobs: Jobs) -> None:
     jobs.put(("a", "bad", 1))
     jobs.run("CREATE TRIGGER no BEFORE UPDATE ON job BEGIN SELECT RAISE(IGNORE); END")
-    assert jobs.guard.swap([change("a", ("bad", 1), ("new", 0))]) == [conflicted("left as it was by the database itself")]
+    assert jobs.guard.compare_and_set([change("a", ("bad", 1), ("new", 0))]) == [changed_since("the database left it unchanged")]
 
 
 def test_a_locked_database_is_a_fault_and_changes_nothing(jobs: Jobs) -> None:
@@ -196,28 +197,28 @@ def test_a_locked_database_is_a_fault_and_changes_nothing(jobs: Jobs) -> None:
     with closing(sqlite3.connect(jobs.path, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(BackendBusy):
-            jobs.guard.swap([change("a", ("bad", 1), ("new", 0))])
+            jobs.guard.compare_and_set([change("a", ("bad", 1), ("new", 0))])
     assert jobs.rows() == {"a": ("bad", 1)}
-    assert jobs.guard.swap([change("a", ("bad", 1), ("new", 0))]) == [CHANGED]
+    assert jobs.guard.compare_and_set([change("a", ("bad", 1), ("new", 0))]) == [APPLIED]
 
 
 def test_a_trigger_that_is_broken_is_a_fault_and_changes_nothing(jobs: Jobs) -> None:
     jobs.put(("a", "bad", 1), ("b", "bad", 1))
     jobs.run("CREATE TRIGGER no AFTER UPDATE ON job WHEN OLD.id = 'b' BEGIN INSERT INTO nowhere VALUES (1); END")
     with pytest.raises(WrongSchema):
-        jobs.guard.swap([change(id, ("bad", 1), ("new", 0)) for id in "ab"])
+        jobs.guard.compare_and_set([change(id, ("bad", 1), ("new", 0)) for id in "ab"])
     assert jobs.rows() == {"a": ("bad", 1), "b": ("bad", 1)}
 
 
 def test_a_table_that_is_gone_is_a_fault(jobs: Jobs) -> None:
     jobs.run("DROP TABLE job")
     with pytest.raises(BackendFault):
-        jobs.guard.swap([change("a", ("bad", 1), ("new", 0))])
+        jobs.guard.compare_and_set([change("a", ("bad", 1), ("new", 0))])
 
 
 def test_nothing_of_ours_is_left_in_the_database(jobs: Jobs) -> None:
     jobs.put(("a", "bad", 1))
-    jobs.guard.swap([change("a", ("bad", 1), ("new", 0))])
+    jobs.guard.compare_and_set([change("a", ("bad", 1), ("new", 0))])
     assert jobs.run("SELECT name FROM sqlite_master WHERE type = 'table'") == [("job",)]
 
 
@@ -237,18 +238,18 @@ def test_images_of_more_keys_than_one_statement_takes(jobs: Jobs) -> None:
     ("now", "said"),
     [
         (None, "no longer there"), (("b", 1), "x is now b, was a"), (("a", None), "y is now NULL, was 1"),
-        (("a" * 200, 1), f"x is now {'a' * 80}, was a"), (("a", 1), "left as it was by the database itself"),
+        (("a" * 200, 1), f"x is now {'a' * 80}, was a"), (("a", 1), "the database left it unchanged"),
     ],
 )
 def test_a_conflict_names_the_first_column_that_differs(now: tuple[Any, ...] | None, said: str) -> None:
-    assert conflict(("a", 1), now, ("x", "y")) == conflicted(said)
+    assert conflict(("a", 1), now, ("x", "y")) == changed_since(said)
 
 
 VALUES = st.sampled_from(["bad", "good", None, ""])
 ROWS = st.dictionaries(st.sampled_from("abcdef"), st.tuples(VALUES, st.integers(0, 2)), max_size=6)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=ROWS, planned=ROWS, shuffled=st.permutations("abcdef"))
 def test_exactly_the_rows_that_are_as_planned_change(jobs: Jobs, rows: Any, planned: Any, shuffled: list[str]) -> None:
     """Against the plainest model: compare each row by hand, then set it. Places are guesses, right or wrong."""
@@ -258,7 +259,7 @@ def test_exactly_the_rows_that_are_as_planned_change(jobs: Jobs, rows: Any, plan
     changes = [
         change(id, before, ("new", 7), jobs.place(places[id]) if places[id] in rows else "") for id, before in planned.items()
     ]
-    found = jobs.guard.swap(changes)
+    found = jobs.guard.compare_and_set(changes)
     expected = {id: (("new", 7) if planned.get(id) == row else row) for id, row in rows.items()}
     assert jobs.rows() == expected
-    assert [outcome.kind is OutcomeKind.CHANGED for outcome in found] == [rows.get(id) == before for id, before in planned.items()]
+    assert [outcome.kind is OutcomeKind.APPLIED for outcome in found] == [rows.get(id) == before for id, before in planned.items()]

@@ -28,10 +28,10 @@ from console.core.faults import (
     WrongSchema,
 )
 from console.core.ports import Never
-from console.sql.database import RowRefused
+from console.sql.database import Binds, BoundStatement, RowRefused
 from console.sql.postgres import READERS, WRITERS, PostgresDatabase
-from console.sql.statement import Binds, Prepared
 from console.testing import Flag
+from tests.patience import busy
 from tests.plugins.postgres_analyses.server import database
 from tests.postgres import running_server
 
@@ -52,8 +52,8 @@ def db(url: str) -> Iterator[PostgresDatabase]:
     found.close()
 
 
-def prepared(db: PostgresDatabase, sql: str) -> Prepared:
-    return Prepared(sa.text(sql), Binds(), db.dialect)
+def statement_of(sql: str) -> BoundStatement:
+    return BoundStatement(sa.text(sql), Binds())
 
 
 def test_reading_sessions_cannot_write_and_say_who_they_are(db: PostgresDatabase) -> None:
@@ -93,14 +93,14 @@ def test_the_deadline_is_the_servers_too(url: str) -> None:
     began = time.monotonic()
     with pytest.raises(DeadlineExceeded):
         db.fetch("SELECT pg_sleep(30)", ())
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 5 * busy()
     assert db.fetch("SELECT 1", ()) == [(1,)]
     db.close()
 
 
 def test_cancel_ends_the_query_on_the_server(db: PostgresDatabase, url: str) -> None:
     threading.Timer(0.3, db.cancel).start()
-    with pytest.raises(DeadlineExceeded, match="given up"):
+    with pytest.raises(DeadlineExceeded, match="was cancelled"):
         db.fetch("SELECT pg_sleep(19)", ())
     with psycopg.connect(url) as other:
         running = other.execute("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(19)%' AND state = 'active'").fetchone()
@@ -123,12 +123,12 @@ def test_a_frozen_server_is_given_up_and_found_again(monkeypatch: pytest.MonkeyP
                 began = time.monotonic()
                 with pytest.raises(BackendFault):
                     db.fetch("SELECT 1", ())
-                assert time.monotonic() - began < 5
+                assert time.monotonic() - began < 5 * busy()
             began = time.monotonic()
             db.cancel()
             with pytest.raises(BackendFault), db.writing() as writer:
                 writer.execute("SELECT 1")
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 5 * busy()
         finally:
             for pid in frozen:
                 os.kill(pid, signal.SIGCONT)
@@ -152,7 +152,7 @@ def test_a_kept_connection_that_died_is_replaced(db: PostgresDatabase, url: str)
 
 
 def test_streams_come_in_batches_and_end_early(db: PostgresDatabase) -> None:
-    statement = prepared(db, "SELECT id FROM t ORDER BY id")
+    statement = statement_of("SELECT id FROM t ORDER BY id")
     batches = list(db.stream(statement, datetime.now(UTC), Never(), 20))
     assert [len(batch) for batch in batches] == [20, 20, 10]
     assert len(list(db.stream(statement, datetime.now(UTC), Flag(after_looks=1), 20))) == 1
@@ -164,13 +164,13 @@ def test_streams_come_in_batches_and_end_early(db: PostgresDatabase) -> None:
 
 def test_the_deadline_of_a_stream_does_not_run_while_its_rows_are_worked_on(url: str) -> None:
     with closing(PostgresDatabase(url, deadline=timedelta(milliseconds=500))) as db:
-        statement = prepared(db, "SELECT id FROM t ORDER BY id")
+        statement = statement_of("SELECT id FROM t ORDER BY id")
         sizes = []
         for rows in db.stream(statement, datetime.now(UTC), Never(), 20):
             sizes.append(len(rows))
             time.sleep(0.8)
         assert sizes == [20, 20, 10]
-        slow = prepared(db, "SELECT id, pg_sleep(0.1) FROM t ORDER BY id")
+        slow = statement_of("SELECT id, pg_sleep(0.1) FROM t ORDER BY id")
         with pytest.raises(DeadlineExceeded):
             list(db.stream(slow, datetime.now(UTC), Never(), 20))
 
@@ -249,6 +249,7 @@ def test_a_table_is_found_by_any_name(db: PostgresDatabase, url: str, name: str)
     assert db.columns(name) == {"a": "integer", "b": "text"}
     assert db.has_index(name, ("a",))
     assert not db.has_index(name, ("b",))
+    assert not db.has_index("not_there", ("b",))
     assert db.privileges(name).owner
     assert db.fetch(f"SELECT count(*) FROM {db.quoted(name)}", ()) == [(0,)]
 
@@ -267,13 +268,13 @@ def test_the_driver_is_not_loaded_for_sqlite() -> None:
     import subprocess
     import sys
 
-    code = "import console.sql.opening, plugins.postgres_analyses, plugins.workflow_steps, sys; print('psycopg' in sys.modules)"
+    code = "import console.sql.open_database, plugins.postgres_analyses, plugins.workflow_steps, sys; print('psycopg' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_the_drivers_own_log_is_not_written_to_the_terminal() -> None:
     """A connection that is cut in the middle of a pipeline is raised and logged; only the first is for us."""
-    said = "import console.sql.postgres, logging; logging.getLogger('psycopg').warning('error ignored')"
+    said = "import console.sql.postgres, logging; [logging.getLogger(n).error('error ignored') for n in ('psycopg', 'sqlalchemy.pool')]"
     ran = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
     assert ran.stderr == ""
 
@@ -292,3 +293,35 @@ def test_no_connection_is_lost_when_its_watch_cannot_begin(db: PostgresDatabase,
         with pytest.raises(RuntimeError, match="new thread"):
             db.fetch("SELECT 1", ())
     assert db.fetch("SELECT 1", ()) == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "served"),
+    [
+        ("CREATE INDEX ON t (v, id)", True),
+        ("CREATE INDEX ON t (v, id) WHERE v > 5", False),
+        ("CREATE INDEX ON t (id, v)", False),
+        ("CREATE INDEX ON t ((v + 1), id)", False),
+        ("CREATE INDEX i ON t (v, id); UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'i'::regclass", False),
+    ],
+)
+def test_which_index_serves(db: PostgresDatabase, url: str, ddl: str, served: bool) -> None:
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute(ddl)
+    assert db.has_index("t", ("v", "id")) is served
+
+
+def test_a_server_that_freezes_while_sqlalchemy_sets_a_connection_up_is_given_up(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = PostgresDatabase(url, deadline=timedelta(seconds=1))
+    monkeypatch.setattr(
+        type(db.dialect), "_get_server_version_info", lambda _, connection: connection.exec_driver_sql("SET statement_timeout = 0") and connection.exec_driver_sql("SELECT pg_sleep(30)")
+    )
+    began = time.monotonic()
+    with pytest.raises(BackendFault):
+        db.fetch("SELECT 1", ())
+    assert time.monotonic() - began < 10
+    monkeypatch.undo()
+    assert db.fetch("SELECT 1", ()) == [(1,)]
+    db.close()

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 
 from console.core.policy import RetryPolicy
 from console.core.query import Filter
+from console.sql.database import Binds, BoundStatement
 from console.sql.layout import Roles
 from console.sql.postgres import PostgresDatabase
-from console.sql.statement import Binds, Prepared
 from console.sql.times import Aware, Naive, TimeStyle
 from console.sql.where import Where
 from console.testing import NOON
@@ -45,7 +45,7 @@ def test_times_compare_as_what_is_read_of_them(kind: str, zone: str) -> None:
                 binds = Binds()
                 bound = binds.value(style.bound(edge))
                 statement = sa.select(TABLE.c.id).where(compared >= bound if later else compared <= bound)
-                found = {id for (id,) in db.read(Prepared(statement, binds, db.dialect), NOON)}
+                found = {id for (id,) in db.read(BoundStatement(statement, binds), NOON)}
                 assert found == {id for id, at in read.items() if at is not None and (at >= edge if later else at <= edge)}
     assert None in list(read.values())[1:]
 
@@ -60,6 +60,7 @@ def test_an_index_on_a_time_serves_a_filter(kind: str) -> None:
         binds = Binds()
         where = Where("q", db.dialect, style, RetryPolicy())
         terms = list(where.predicates(Filter.parse("updated<3d"), roles, binds))
-        prepared = Prepared(sa.select(TABLE.c.id).where(*terms), binds, db.dialect)
-        plan = db.fetch(f"EXPLAIN {prepared.sql}", prepared.parameters(datetime.now(UTC), {}))
+        statement = sa.select(TABLE.c.id).where(*terms)
+        sql = statement.compile(dialect=db.dialect)
+        plan = db.fetch(f"EXPLAIN {sql}", BoundStatement(statement, binds).parameters(datetime.now(UTC)))
     assert any("Index Cond" in line for (line,) in plan)

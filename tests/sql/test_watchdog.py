@@ -45,9 +45,9 @@ def test_once_a_watch_has_ended_its_connection_is_not_cut(
     give_up(watchdog, watch)
     assert about_to_cut.wait(10)
     watchdog.end(watch)
-    told = watch.cut
+    first = watch.cut
     time.sleep(1)
-    assert watch.cut == told
+    assert watch.cut == first
 
 
 def test_a_silent_connection_is_cut(connection: psycopg.Connection) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from console.trail.store import TrailBook
+from console.trail.store import TrailStore
 from tests.postgres import Server, running_server
-from tests.trail.world import FrozenClock, book_at
+from tests.trail.world import FrozenClock, trail_at
 
 
 @pytest.fixture(scope="session")
@@ -42,12 +42,12 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def book(url: str, clock: FrozenClock) -> Iterator[TrailBook]:
-    with book_at(url, clock) as opened:
+def trail(url: str, clock: FrozenClock) -> Iterator[TrailStore]:
+    with trail_at(url, clock) as opened:
         yield opened
 
 
 @pytest.fixture
-def sqlite_book(sqlite_url: str, clock: FrozenClock) -> Iterator[TrailBook]:
-    with book_at(sqlite_url, clock) as opened:
+def sqlite_book(sqlite_url: str, clock: FrozenClock) -> Iterator[TrailStore]:
+    with trail_at(sqlite_url, clock) as opened:
         yield opened

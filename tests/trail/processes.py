@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parent.parent.parent
 NOBODY = 65534
-PRELUDE = "import sys; from tests.trail.world import *; from console.core.faults import *; from console.core.override import *\n"
+PRELUDE = "import sys, tests.faultpoint; from tests.trail.world import *; from console.core.faults import *; from console.core.override import *\n"
 
 
 def python(code: str, *arguments: str, prepare: Callable[[], None] | None = None, **env: str) -> subprocess.Popen[str]:
@@ -24,7 +26,7 @@ def python(code: str, *arguments: str, prepare: Callable[[], None] | None = None
 
 def output(process: subprocess.Popen[str]) -> str:
     """What it printed; fails with what it complained about."""
-    said, complaint = process.communicate(timeout=60)
+    said, complaint = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, complaint
     return said.strip()
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from console.core.audit import Verification
 from console.core.override import NOT_APPLIED, OverrideState
+from console.core.ports import Verification
 from console.trail import verify as verifying
 from console.trail.anchor import AnchorLine, read_anchors
-from console.trail.record import GENESIS, Kind, forge, link
+from console.trail.record import GENESIS, Kind, link, next_record
 from console.trail.storage import Reading
-from tests.trail.world import START, YES, begun, book_at, carried, chunk, results, silent
+from tests.depth import in_depth
+from tests.trail.world import START, YES, begun, carried, chunk, results, silent, trail_at
 
 TRIALS = 1000 if os.environ.get("RETRIAGE_FULL") else 150
 
@@ -27,14 +28,14 @@ Tampering = Callable[[sqlite3.Connection, random.Random], int]
 
 
 @pytest.fixture(scope="module")
-def trail(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[AnchorLine]]:
+def trail_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[AnchorLine]]:
     """A trail of several overrides, as bytes, and its anchors."""
     folder = tmp_path_factory.mktemp("trail")
-    with book_at(f"sqlite:///{folder}/trail.db", anchor=f"{folder}/anchors") as book:
+    with trail_at(f"sqlite:///{folder}/trail.db", anchor=f"{folder}/anchors") as trail:
         for number in range(4):
-            carried(book, f"op{number}", chunks=4, size=3)
-            book.refuse({"why": "read-only"}, START)
-            book.mark(f"op{number}", OverrideState.FINISHED, "", START)
+            carried(trail, f"op{number}", chunks=4, size=3)
+            trail.refuse({"why": "read-only"}, START)
+            trail.mark(f"op{number}", OverrideState.FINISHED, "", START)
     return (folder / "trail.db").read_bytes(), list(read_anchors(folder / "anchors"))
 
 
@@ -53,13 +54,13 @@ class Tampered:
 
     def verify(self, anchors: list[AnchorLine]) -> Verification:
         self.database.close()
-        with book_at(f"sqlite:///{self.path}") as book:
-            return book.verify(anchors)
+        with trail_at(f"sqlite:///{self.path}") as trail:
+            return trail.verify(anchors)
 
 
 @pytest.fixture
-def tampered(trail: tuple[bytes, list[AnchorLine]], tmp_path: Path) -> Iterator[Tampered]:
-    copy = Tampered(trail[0], tmp_path / "trail.db")
+def tampered(trail_file: tuple[bytes, list[AnchorLine]], tmp_path: Path) -> Iterator[Tampered]:
+    copy = Tampered(trail_file[0], tmp_path / "trail.db")
     yield copy
     copy.database.close()
 
@@ -141,13 +142,13 @@ def insert_record(database: sqlite3.Connection, chance: random.Random) -> int:
     """A well-made record that links to the one before it, put in the middle or before the first."""
     seq = chance.randrange(-1, 40)
     if seq < 1:
-        database.execute("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", forge(GENESIS, seq, Kind.REFUSAL, START, {}))
+        database.execute("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", next_record(GENESIS, seq, Kind.REFUSAL, START, {}))
         return 1
     for (later,) in database.execute("SELECT seq FROM record WHERE seq >= ? ORDER BY seq DESC", (seq,)).fetchall():
         database.execute("UPDATE record SET seq = ? WHERE seq = ?", (later + 1, later))
         database.execute("UPDATE item_outcome SET seq = ? WHERE seq = ?", (later + 1, later))
     before = database.execute("SELECT hash FROM record WHERE seq = ?", (seq - 1,)).fetchone()
-    row = forge(before[0] if before else GENESIS, seq, Kind.REFUSAL, START, {"forged": True})
+    row = next_record(before[0] if before else GENESIS, seq, Kind.REFUSAL, START, {"forged": True})
     database.execute("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", row)
     return seq + 1  # the forged one is well made: it is the next that does not follow
 
@@ -179,32 +180,32 @@ TAMPERINGS: list[Tampering] = [
 
 
 @pytest.mark.parametrize("seed", range(TRIALS))
-def test_tampering_is_found(tampered: Tampered, trail: tuple[bytes, list[AnchorLine]], seed: int) -> None:
+def test_tampering_is_found(tampered: Tampered, trail_file: tuple[bytes, list[AnchorLine]], seed: int) -> None:
     chance = random.Random(seed)
     tampering = TAMPERINGS[seed % len(TAMPERINGS)]
     before = tampered.content()
     first = 10**9
     while tampered.content() == before:  # two that are swapped may be alike
         first = tampering(tampered.database, chance)
-    found = tampered.verify(trail[1])
+    found = tampered.verify(trail_file[1])
     assert not found.ok
     assert found.first_bad is not None
     assert found.first_bad <= first
     assert found.what
 
 
-def test_the_untouched_trail_is_intact(tampered: Tampered, trail: tuple[bytes, list[AnchorLine]]) -> None:
-    assert tampered.verify(trail[1]) == Verification(True, 48)
+def test_the_untouched_trail_is_intact(tampered: Tampered, trail_file: tuple[bytes, list[AnchorLine]]) -> None:
+    assert tampered.verify(trail_file[1]) == Verification(True, 56, anchors=tuple(anchor.seq for anchor in trail_file[1]))
 
 
-@pytest.mark.parametrize("left", [0, 12, 36, 47])
+@pytest.mark.parametrize("left", [0, 14, 42, 55])
 def test_a_cut_tail_is_found_by_the_anchor_only(
-    trail: tuple[bytes, list[AnchorLine]], tmp_path: Path, left: int
+    trail_file: tuple[bytes, list[AnchorLine]], tmp_path: Path, left: int
 ) -> None:
-    for name, anchors in (("without", []), ("with", trail[1])):
-        copy = Tampered(trail[0], tmp_path / name)
+    for name, anchors in (("without", []), ("with", trail_file[1])):
+        copy = Tampered(trail_file[0], tmp_path / name)
         copy.database.execute("DELETE FROM record WHERE seq > ?", (left,))
-        for table in ("item_outcome", "intent", "override_state"):
+        for table in ("item_outcome", "intent", "override_state", "plan"):
             copy.database.execute(f"DELETE FROM {table} WHERE seq > ?", (left,))
         found = copy.verify(anchors)
         assert found.ok == (not anchors)
@@ -218,36 +219,36 @@ def test_a_cut_tail_is_known_from_the_working_tables(tampered: Tampered, left: i
     assert not tampered.verify([]).ok
 
 
-OTHERWISE = "says something else"
-UNTOLD = "no record tells of"
+OTHERWISE = "does not match it"
+UNTOLD = "without a record"
 
 
-# Each override has twelve records: confirm, four times intent and outcome, refusal, state, anchor.
+# Each override has fourteen records: planned, confirmed, anchor, four times intent and outcome, refusal, state, anchor.
 @pytest.mark.parametrize("batch", [1, 5, 5_000])
 @pytest.mark.parametrize(
     ("change", "seq", "what"),
     [
-        ("UPDATE override_state SET confirmed = replace(confirmed, 'ann', 'bob') WHERE op_id = 'op1'", 13, OTHERWISE),
-        ("UPDATE override_state SET confirmed = 'x' WHERE op_id = 'op1'", 13, OTHERWISE),
-        ("UPDATE override_state SET plan_id = 'p' WHERE op_id = 'op1'", 13, OTHERWISE),
-        ("UPDATE override_state SET started = '2026' WHERE op_id = 'op1'", 13, OTHERWISE),
-        ("UPDATE override_state SET seq = 2 WHERE op_id = 'op1'", 13, OTHERWISE),
-        ("UPDATE override_state SET op_id = 'opx' WHERE op_id = 'op1'", 13, "lost"),
-        ("DELETE FROM override_state WHERE op_id = 'op1'", 13, "lost"),
-        ("UPDATE override_state SET counts = '{}' WHERE op_id = 'op1'", 21, OTHERWISE),
-        ("UPDATE override_state SET note = 'by order' WHERE op_id = 'op1'", 23, OTHERWISE),
-        ("UPDATE override_state SET state = 'stopped' WHERE op_id = 'op1'", 23, OTHERWISE),
-        ("INSERT INTO override_state SELECT 'opx', 13, plan_id, state, started, confirmed, counts, note, request, leases"
-         " FROM override_state WHERE op_id = 'op1'", 13, UNTOLD),
+        ("UPDATE override_state SET confirmed = replace(confirmed, 'ann', 'bob') WHERE override_id = 'op1'", 16, OTHERWISE),
+        ("UPDATE override_state SET confirmed = 'x' WHERE override_id = 'op1'", 16, OTHERWISE),
+        ("UPDATE override_state SET plan_id = 'p' WHERE override_id = 'op1'", 16, OTHERWISE),
+        ("UPDATE override_state SET started = '2026' WHERE override_id = 'op1'", 16, OTHERWISE),
+        ("UPDATE override_state SET seq = 2 WHERE override_id = 'op1'", 16, OTHERWISE),
+        ("UPDATE override_state SET override_id = 'opx' WHERE override_id = 'op1'", 16, "is missing"),
+        ("DELETE FROM override_state WHERE override_id = 'op1'", 16, "is missing"),
+        ("UPDATE override_state SET counts = '{}' WHERE override_id = 'op1'", 25, OTHERWISE),
+        ("UPDATE override_state SET note = 'by order' WHERE override_id = 'op1'", 27, OTHERWISE),
+        ("UPDATE override_state SET state = 'stopped' WHERE override_id = 'op1'", 27, OTHERWISE),
+        ("INSERT INTO override_state SELECT 'opx', 16, plan_id, state, started, confirmed, counts, note, request, leases"
+         " FROM override_state WHERE override_id = 'op1'", 16, UNTOLD),
         ("INSERT INTO override_state SELECT 'opx', 99, plan_id, state, started, confirmed, counts, note, request, leases"
-         " FROM override_state WHERE op_id = 'op1'", 99, UNTOLD),
-        ("DELETE FROM intent WHERE seq = 14", 14, "lost"),
-        ("UPDATE intent SET op_id = 'op2' WHERE seq = 14", 14, OTHERWISE),
-        ("UPDATE intent SET owner = 'me' WHERE seq = 14", 14, OTHERWISE),
-        ("UPDATE intent SET concluded = NULL WHERE seq = 14", 15, OTHERWISE),
-        ("UPDATE intent SET concluded = 17 WHERE seq = 14", 15, OTHERWISE),
-        ("UPDATE intent SET concluded = 'x' WHERE seq = 14", 15, OTHERWISE),
-        ("INSERT INTO intent VALUES (13, 'op1', 'me', NULL)", 13, UNTOLD),
+         " FROM override_state WHERE override_id = 'op1'", 99, UNTOLD),
+        ("DELETE FROM intent WHERE seq = 18", 18, "is missing"),
+        ("UPDATE intent SET override_id = 'op2' WHERE seq = 18", 18, OTHERWISE),
+        ("UPDATE intent SET owner = 'me' WHERE seq = 18", 18, OTHERWISE),
+        ("UPDATE intent SET concluded = NULL WHERE seq = 18", 19, OTHERWISE),
+        ("UPDATE intent SET concluded = 21 WHERE seq = 18", 19, OTHERWISE),
+        ("UPDATE intent SET concluded = 'x' WHERE seq = 18", 19, OTHERWISE),
+        ("INSERT INTO intent VALUES (16, 'op1', 'me', NULL)", 16, UNTOLD),
         ("INSERT INTO intent VALUES (99, 'op1', 'me', NULL)", 99, UNTOLD),
         ("INSERT INTO intent VALUES (-5, 'op1', 'me', NULL)", 1, UNTOLD),
         ("INSERT INTO intent VALUES ('x', 'op1', 'me', NULL)", 2**63 - 1, UNTOLD),
@@ -266,45 +267,45 @@ def test_what_is_shown_is_what_was_recorded(
 @pytest.mark.parametrize(
     ("change", "seq"),
     [
-        ("DELETE FROM intent WHERE seq = 8", 8), ("UPDATE intent SET concluded = 7 WHERE seq = 8", 8),
-        ("UPDATE intent SET concluded = 99 WHERE seq = 8", 8), ("UPDATE override_state SET counts = '{}'", 7),
-        ("UPDATE override_state SET state = 'finished'", 1), ("UPDATE override_state SET note = 'x'", 1),
+        ("DELETE FROM intent WHERE seq = 9", 9), ("UPDATE intent SET concluded = 8 WHERE seq = 9", 9),
+        ("UPDATE intent SET concluded = 99 WHERE seq = 9", 9), ("UPDATE override_state SET counts = '{}'", 8),
+        ("UPDATE override_state SET state = 'finished'", 2), ("UPDATE override_state SET note = 'x'", 2),
     ],
 )
 def test_what_was_left_unresolved_cannot_be_hidden(sqlite_url: str, change: str, seq: int) -> None:
-    with book_at(sqlite_url) as book:
-        carried(book)
-        book.intend("op1", book.override("op1").owner, chunk(6, 7), START)
-        assert book.verify().ok
+    with trail_at(sqlite_url) as trail:
+        carried(trail)
+        trail.intend("op1", trail.override("op1").owner, chunk(6, 7), START)
+        assert trail.verify().ok
         with sqlite3.connect(sqlite_url.removeprefix("sqlite:///")) as raw:
             raw.execute(change)
         raw.close()
-        assert book.verify().first_bad == seq
+        assert trail.verify().first_bad == seq
 
 
 def test_overrides_that_were_taken_over_settled_or_abandoned_are_as_recorded(url: str) -> None:
-    with book_at(url) as book:
-        _, owner = begun(book, "op1", changes=6)
-        book.mark("op1", OverrideState.PAUSED, "", START, owner=owner)
-        book.mark("op1", OverrideState.RUNNING, "", START, owner=owner)
-        seq = book.intend("op1", owner, chunk(0, 1), START)
+    with trail_at(url) as trail:
+        _, owner = begun(trail, "op1", changes=6)
+        trail.mark("op1", OverrideState.PAUSED, "", START, owner=owner)
+        trail.mark("op1", OverrideState.RUNNING, "", START, owner=owner)
+        seq = trail.intend("op1", owner, chunk(0, 1), START)
         later = START + timedelta(seconds=61)
-        silent(book)
-        book.take_over("op1", "settler", later, YES)
-        book.conclude("op1", "settler", seq, [*results(0, 0), *results(1, 1, NOT_APPLIED)], {}, later)
-        book.mark("op1", OverrideState.STOPPED, "n\x00\ud800", later)
-        assert book.verify().what == ""
-        book.take_over("op1", "again", later, YES)
-        seq = book.intend("op1", "again", chunk(1, 5), later)
-        book.conclude("op1", "again", seq, results(1, 5, "failed"), {}, later)
-        silent(book)
-        begun(book, "op2", now=later)
-        assert book.override("op1").state is OverrideState.STOPPED
-        assert book.verify().what == ""
-        silent(book)
-        book.take_over("op1", "last", later, YES)
-        book.mark("op1", OverrideState.FINISHED, "", later)
-        assert book.verify().what == ""
+        silent(trail)
+        trail.take_over("op1", "settler", later, YES)
+        trail.conclude("op1", "settler", seq, [*results(0, 0), *results(1, 1, NOT_APPLIED)], {}, later)
+        trail.mark("op1", OverrideState.STOPPED, "n\x00\ud800", later)
+        assert trail.verify().what == ""
+        trail.take_over("op1", "again", later, YES)
+        seq = trail.intend("op1", "again", chunk(1, 5), later)
+        trail.conclude("op1", "again", seq, results(1, 5, "failed"), {}, later)
+        silent(trail)
+        begun(trail, "op2", now=later)
+        assert trail.override("op1").state is OverrideState.STOPPED
+        assert trail.verify().what == ""
+        silent(trail)
+        trail.take_over("op1", "last", later, YES)
+        trail.mark("op1", OverrideState.FINISHED, "", later)
+        assert trail.verify().what == ""
 
 
 @pytest.mark.parametrize(
@@ -312,15 +313,15 @@ def test_overrides_that_were_taken_over_settled_or_abandoned_are_as_recorded(url
     [
         ("UPDATE record SET body = '{}' WHERE seq = 4", 4, "edited"),
         ("UPDATE record SET body = NULL, at = NULL WHERE seq = 4", 4, "edited"),
-        ("UPDATE record SET hash = 'x' WHERE seq = 48", 48, "edited"),
+        ("UPDATE record SET hash = 'x' WHERE seq = 56", 56, "edited"),
         ("UPDATE record SET prev = 'x' WHERE seq = 4", 4, "follow"),
         ("DELETE FROM record WHERE seq = 4", 4, "missing"),
-        ("UPDATE item_outcome SET detail = 'x' WHERE (seq, ordinal) = (3, 1)", 3, "item outcomes were edited"),
-        ("DELETE FROM item_outcome WHERE (seq, ordinal) = (3, 1)", 3, "1 of its item outcomes"),
-        ("INSERT INTO item_outcome VALUES (3, 99, 'k', 'changed', '')", 3, "too many"),
-        ("INSERT INTO item_outcome VALUES (2, 0, 'k', 'changed', '')", 2, "belong to no record"),
-        ("INSERT INTO item_outcome VALUES (99, 0, 'k', 'changed', '')", 99, "belong to no record"),
-        ("INSERT INTO item_outcome VALUES ('x', 'y', 'k', 'changed', '')", 2**63 - 1, "belong to no record"),
+        ("UPDATE item_outcome SET detail = 'x' WHERE (seq, ordinal) = (5, 1)", 5, "item outcomes were edited"),
+        ("DELETE FROM item_outcome WHERE (seq, ordinal) = (5, 1)", 5, "1 of its item outcomes"),
+        ("INSERT INTO item_outcome VALUES (5, 99, 'k', 'changed', '')", 5, "too many"),
+        ("INSERT INTO item_outcome VALUES (2, 0, 'k', 'changed', '')", 2, "without a record"),
+        ("INSERT INTO item_outcome VALUES (99, 0, 'k', 'changed', '')", 99, "without a record"),
+        ("INSERT INTO item_outcome VALUES ('x', 'y', 'k', 'changed', '')", 2**63 - 1, "without a record"),
         ("INSERT INTO item_outcome VALUES (0, 0, 'k', 'changed', '')", 1, "before"),
     ],
 )
@@ -338,9 +339,9 @@ def test_it_says_what_is_wrong(tampered: Tampered, change: str, seq: int, what: 
 def test_the_trail_in_postgres_is_verified_too(postgres: object) -> None:
     import psycopg
 
-    with postgres.database() as url, book_at(url) as book:  # type: ignore[attr-defined]
-        carried(book, chunks=3, size=3)
-        assert book.verify().ok
+    with postgres.database() as url, trail_at(url) as trail:  # type: ignore[attr-defined]
+        carried(trail, chunks=3, size=3)
+        assert trail.verify().ok
         with psycopg.connect(url, autocommit=True) as raw:
             for change in (
                 "UPDATE retriage_trail.record SET body = '{}'", "DELETE FROM retriage_trail.item_outcome",
@@ -352,7 +353,7 @@ def test_the_trail_in_postgres_is_verified_too(postgres: object) -> None:
                     raw.execute("SET search_path = retriage_trail; " + change)
             raw.execute("SET session_replication_role = replica")
             raw.execute("UPDATE retriage_trail.item_outcome SET outcome = 'failed' WHERE ordinal = 4")
-        assert (book.verify().first_bad, book.verify().what) == (5, "its item outcomes were edited")
+        assert (trail.verify().first_bad, trail.verify().what) == (6, "its item outcomes were edited")
 
 
 @pytest.mark.parametrize(
@@ -365,9 +366,9 @@ def test_the_trail_in_postgres_is_verified_too(postgres: object) -> None:
         "INSERT INTO item_outcome VALUES (3, 99, 'k', 'changed', '')",
     ],
 )
-def test_triggers_stop_accidents(trail: tuple[bytes, list[AnchorLine]], tmp_path: Path, change: str) -> None:
+def test_triggers_stop_accidents(trail_file: tuple[bytes, list[AnchorLine]], tmp_path: Path, change: str) -> None:
     path = tmp_path / "trail.db"
-    path.write_bytes(trail[0])
+    path.write_bytes(trail_file[0])
     database = sqlite3.connect(path)
     with pytest.raises(sqlite3.IntegrityError):
         database.execute(change)
@@ -387,22 +388,22 @@ class Meanwhile:
         return found
 
 
-@pytest.mark.parametrize("batch", [1, 2, 3, 5_000])
+@pytest.mark.parametrize("batch", in_depth([1, 2, 3, 5_000], quick=[3]))
 def test_a_trail_that_grows_while_it_is_verified_is_intact(url: str, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
     monkeypatch.setattr(verifying, "_BATCH", batch)
-    with book_at(url) as book:
-        carried(book, "op1", chunks=2, size=3, places=("/a",))
-        _, owner = begun(book, "op2", places=("/b",), changes=400)
+    with trail_at(url) as trail:
+        carried(trail, "op1", chunks=2, size=3, places=("/a",))
+        _, owner = begun(trail, "op2", places=("/b",), changes=400)
 
         def steps() -> Iterator[None]:
             for number in range(200):
-                seq = book.intend("op2", owner, chunk(number * 2, number * 2 + 1), START)
+                seq = trail.intend("op2", owner, chunk(number * 2, number * 2 + 1), START)
                 yield
-                book.conclude("op2", owner, seq, results(number * 2, number * 2 + 1), {"backend": "queue"}, START)
+                trail.conclude("op2", owner, seq, results(number * 2, number * 2 + 1), {"backend": "queue"}, START)
                 yield
 
-        growing: Any = Meanwhile(book._storage, steps())
+        growing: Any = Meanwhile(trail._storage, steps())
         for _ in range(4):
             assert verifying.verify(growing).what == ""
-        assert len(book.records()) > 10
-        assert book.verify().ok
+        assert len(trail.records()) > 10
+        assert trail.verify().ok

@@ -1,4 +1,4 @@
-"""Driving the console in tests: open it, wait for what is meant instead of for time, read the screen."""
+"""Drives the console in tests: opens it, waits for a condition, reads the screen."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ from time import monotonic
 
 from textual.pilot import Pilot
 
-from console.core.desk import Desk
+from console.core.session import Session
 from console.ui.app import Console
+from console.ui.screens.base import BaseScreen
 from console.ui.screens.failures import FailuresScreen
 from console.ui.widgets.item_list import ItemList
+from tests.patience import PATIENCE
 
 WIDE = (160, 50)
 NARROW = (80, 24)
 
 
 @asynccontextmanager
-async def opened(desk: Desk, size: tuple[int, int] = WIDE, deadline: float = 5.0) -> AsyncIterator[Pilot[None]]:
-    app = Console(desk, deadline)
+async def opened(session: Session, size: tuple[int, int] = WIDE, deadline: float = 5.0) -> AsyncIterator[Pilot[None]]:
+    app = Console(lambda: session, deadline=deadline)
     try:
         async with app.run_test(size=size, notifications=True) as pilot:
+            await until(pilot, lambda: isinstance(app.screen, BaseScreen))
             yield pilot
     finally:
-        app.runs.finish()
+        app.finish_overrides()
     assert app.crash is None
 
 
-async def until(pilot: Pilot[None], holds: Callable[[], object], within: float = 60.0) -> None:
-    """Until it holds; a test that waits for something that never comes says what."""
+async def until(pilot: Pilot[None], holds: Callable[[], object], within: float = PATIENCE) -> None:
+    """Wait until it holds; on a timeout the screen is in the failure."""
     end = monotonic() + within
     while True:
         await pilot.pause(0.02)
@@ -82,6 +85,6 @@ def keys(pilot: Pilot[None]) -> list[str]:
     return [item.key.id for row in table.rows_on_screen() if (item := table.item_at(row)) is not None]
 
 
-def told(pilot: Pilot[None]) -> str:
-    """What the console has notified of, one line each."""
+def toasts(pilot: Pilot[None]) -> str:
+    """The notifications so far, one per line."""
     return "\n".join(str(notification.message) for notification in pilot.app._notifications)

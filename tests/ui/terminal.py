@@ -10,6 +10,8 @@ from pathlib import Path
 import pexpect
 import pyte
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 _ESCAPE_STANDS_ALONE = 0.4
 """Seconds after which the next key is no longer taken for one with alt held."""
@@ -30,6 +32,7 @@ class Terminal:
         )
         self.screen = pyte.Screen(size[1], size[0])
         self._stream = pyte.ByteStream(self.screen)
+        self._size = size
         self.sent = b""
 
     def _take(self, within: float) -> bool:
@@ -38,18 +41,39 @@ class Terminal:
         except (pexpect.TIMEOUT, pexpect.EOF):
             return False
         self.sent += data
-        self._stream.feed(data)
+        self._feed(data)
         return True
+
+    def _feed(self, data: bytes) -> None:
+        """CAN ends a sequence that was cut, as in a real terminal. pyte goes on reading the old sequence."""
+        first, *more = data.split(b"\x18")
+        self._stream.feed(first)
+        for piece in more:
+            self._stream = pyte.ByteStream(self.screen)
+            self._stream.feed(piece)
+
+    def repaint(self) -> str:
+        """What a complete repaint shows, after a change of size and back."""
+        rows, columns = self._size
+        for width in (columns - 1, columns):
+            self.child.setwinsize(rows, width)
+            self.screen.resize(rows, width)
+            time.sleep(0.5)
+            self.read()
+        return self.read()
 
     def read(self) -> str:
         while self._take(0.05):
             pass
         return "\n".join(self.screen.display)
 
-    def until(self, text: str, within: float = 60) -> str:
+    def until(self, text: str, within: float = PATIENCE) -> str:
         end = time.monotonic() + within
         while text not in (shown := self.read()):
             assert time.monotonic() < end, f"{text!r} did not come:\n{shown}"
+            if not self.child.isalive():
+                shown = self.read()
+                assert text in shown, f"ended before {text!r} came:\n{shown}"
         return shown
 
     def press_until(self, key: str, text: str) -> None:
@@ -64,7 +88,8 @@ class Terminal:
             while time.monotonic() < end:
                 if text in self.read():
                     return
-        raise AssertionError(f"{key!r} does not lead to {text!r}:\n{self.read()}")
+        shown, sent = self.read(), self.sent[-3000:]
+        raise AssertionError(f"{key!r} does not lead to {text!r}:\n{shown}\n{sent!r}\nafter a repaint:\n{self.repaint()}")
 
     def press(self, keys: str) -> None:
         self.child.send(keys)
@@ -76,10 +101,10 @@ class Terminal:
         self.read()
         began = time.perf_counter()
         self.child.send(key)
-        assert self._take(5), f"{key!r} changes nothing:\n{self.read()}"
+        assert self._take(PATIENCE), f"{key!r} changes nothing:\n{self.read()}"
         return time.perf_counter() - began
 
-    def left(self, within: float = 10) -> int:
+    def left(self, within: float = PATIENCE) -> int:
         end = time.monotonic() + within
         while self.child.isalive():
             self.read()

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from console.core.backend import PageRequest
-from console.core.grouping import Group
+from console.core.cause_count import Cause
 from console.core.query import Filter
 from console.ui import safe
 from console.ui.cells import ITEM_COLUMNS, _short, next_retry, short_age
-from console.ui.widgets.group_list import trend
+from console.ui.widgets.cause_list import trend
 from console.ui.widgets.line_table import layout
 from tests.ui.world import NOON, make_async, open_queue
 
@@ -62,8 +62,8 @@ def test_a_retry_in_the_year_9999_is_a_date(tmp_path: Path) -> None:
 )
 def test_a_trend_is_told_by_an_arrow(count: int, recent: int, hours: float, shown: str) -> None:
     first = NOON - timedelta(hours=hours)
-    group = Group("7f3a", "boom", count, recent, first, NOON, (("queue", count),))
-    assert trend(group, NOON).text == shown
+    cause = Cause("7f3a", "boom", count, recent, first, NOON, (("queue", count),))
+    assert trend(cause, NOON).text == shown
 
 
 @pytest.mark.parametrize(

@@ -14,25 +14,25 @@ import pytest
 from textual.app import App, ComposeResult
 
 from console.cli.render import Shape, print_rows
-from console.core.backend import PageRequest
+from console.core.backend import Count, PageRequest
+from console.core.export import FIELDS, record
 from console.core.faults import BackendFault, Refused
-from console.core.fields import FIELDS, record
 from console.core.listing import Listing
 from console.core.query import Filter, Sort
 from console.ui import export, views
-from console.ui.feed import CHUNK, KEPT_CHUNKS
-from console.ui.lanes import Lanes
+from console.ui.backend_calls import BackendCallers
+from console.ui.merged_pager import CHUNK, KEPT_CHUNKS
 from console.ui.messages import CountsReady
 from console.ui.screens.item import ItemScreen
 from console.ui.widgets.item_list import ItemList, Question
-from tests.ui.driving import NARROW, console, failures, filtered, items, keys, opened, screen_text, told, until
-from tests.ui.world import NOON, async_row, at, desk, make_async, open_queue, small_world
+from tests.ui.driving import NARROW, console, failures, filtered, items, keys, opened, screen_text, toasts, until
+from tests.ui.world import NOON, async_row, at, make_async, open_queue, session, small_world
 
 
 async def test_shows_what_needs_eyes_over_all_backends(tmp_path: Path) -> None:
-    laid = small_world(tmp_path, 40)
-    expected = [item.key for item in Listing(laid.backends, Filter(), NOON)]
-    async with opened(laid) as pilot:
+    given = small_world(tmp_path, 40)
+    expected = [item.key for item in Listing(given.backends, Filter(), NOON)]
+    async with opened(given) as pilot:
         await failures(pilot)
         table = items(pilot)
         await until(pilot, lambda: table.complete)
@@ -48,7 +48,7 @@ async def test_a_filter_narrows_and_a_mistake_keeps_the_last_good_one(tmp_path: 
         shown = keys(pilot)
         await pilot.press("slash", "space", *"conditio:x")
         await until(pilot, lambda: screen.bar.problem)
-        assert "there is no field conditio" in screen_text(pilot)
+        assert "Unknown field 'conditio'" in screen_text(pilot)
         assert keys(pilot) == shown
         await pilot.press("escape")
         await until(pilot, lambda: not screen.bar.problem)
@@ -68,13 +68,13 @@ async def test_typing_while_the_list_empties_and_fills_keeps_the_focus(tmp_path:
 
 async def test_nothing_to_see_says_so(tmp_path: Path) -> None:
     make_async(tmp_path / "a.db", 0)
-    async with opened(desk([open_queue(tmp_path / "a.db", "quiet")]), NARROW) as pilot:
+    async with opened(session([open_queue(tmp_path / "a.db", "quiet")]), NARROW) as pilot:
         await pilot.press("2")
-        await until(pilot, lambda: "Nothing needs eyes" in screen_text(pilot))
+        await until(pilot, lambda: "Nothing needs attention" in screen_text(pilot))
         await pilot.press("3")
-        await until(pilot, lambda: "Nothing has failed" in screen_text(pilot))
+        await until(pilot, lambda: "No failures" in screen_text(pilot))
         await pilot.press("4")
-        await until(pilot, lambda: "There is no trail here" in screen_text(pilot))
+        await until(pilot, lambda: "There is no trail" in screen_text(pilot))
 
 
 async def test_marks_one_range_screen_all_and_none(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ async def test_marks_one_range_screen_all_and_none(tmp_path: Path) -> None:
 
 
 async def test_a_refresh_keeps_cursor_and_marks_on_their_items(tmp_path: Path) -> None:
-    laid = small_world(tmp_path, 100)
-    async with opened(laid) as pilot:
+    given = small_world(tmp_path, 100)
+    async with opened(given) as pilot:
         await failures(pilot)
         table = items(pilot)
         await pilot.press("space", "down", "down")
@@ -115,8 +115,8 @@ async def test_a_refresh_keeps_cursor_and_marks_on_their_items(tmp_path: Path) -
 
 
 async def test_an_item_that_leaves_the_list_stays_under_the_cursor(tmp_path: Path) -> None:
-    laid = small_world(tmp_path, 100)
-    async with opened(laid) as pilot:
+    given = small_world(tmp_path, 100)
+    async with opened(given) as pilot:
         await failures(pilot)
         table = items(pilot)
         await pilot.press("down")
@@ -124,21 +124,21 @@ async def test_an_item_that_leaves_the_list_stays_under_the_cursor(tmp_path: Pat
         with sqlite3.connect(tmp_path / "analysis.db") as db:
             db.execute("UPDATE async_tasks SET status = 'DONE' WHERE task_id = ?", under.parts)
         await pilot.press("ctrl+r")
-        await until(pilot, lambda: f"{under}  moved" in screen_text(pilot))
+        await until(pilot, lambda: f"{under}  no longer matches" in screen_text(pilot))
         assert table.item.key == under  # type: ignore[union-attr]
         await pilot.press("down", "ctrl+r")
         await until(pilot, lambda: under.id not in keys(pilot))
 
 
 async def test_sorting_merges_the_backends(tmp_path: Path) -> None:
-    laid = small_world(tmp_path, 150)
-    async with opened(laid) as pilot:
+    given = small_world(tmp_path, 150)
+    async with opened(given) as pilot:
         screen = await failures(pilot)
         table = items(pilot)
         for sort in (Sort.parse("updated"), Sort.parse("attempts:asc"), Sort.parse("next")):
             screen.sort = sort
             await until(pilot, lambda: table.item_at(0) is not None)
-            expected = [item.key for item in Listing(laid.backends, Filter(), NOON, sort)]
+            expected = [item.key for item in Listing(given.backends, Filter(), NOON, sort)]
             await pilot.press("end")
             await until(pilot, lambda: table.item is not None)
             assert table.item.key == expected[-1]  # type: ignore[union-attr]
@@ -154,7 +154,7 @@ async def test_the_end_is_read_from_the_end_and_little_is_kept(tmp_path: Path) -
     asked: list[PageRequest] = []
     page = queue.page
     queue.page = lambda request: (asked.append(request), page(request))[1]  # type: ignore[method-assign]
-    async with opened(desk([queue])) as pilot:
+    async with opened(session([queue])) as pilot:
         screen = await failures(pilot)
         await until(pilot, lambda: screen._count)
         table = items(pilot)
@@ -167,7 +167,7 @@ async def test_the_end_is_read_from_the_end_and_little_is_kept(tmp_path: Path) -
         for _ in range(40):
             table.action_page(-1)
             await until(pilot, lambda: table.item is not None)
-        assert len(table._feed._chunks) <= KEPT_CHUNKS  # type: ignore[union-attr]
+        assert len(table._pager._chunks) <= KEPT_CHUNKS  # type: ignore[union-attr]
         assert max(request.limit for request in asked if request.backward) == CHUNK
 
 
@@ -184,12 +184,12 @@ async def test_narrow_terminals_drop_columns_and_never_wrap(tmp_path: Path) -> N
 
 
 async def test_countdowns_tick(tmp_path: Path) -> None:
-    laid = small_world(tmp_path, 30)
-    async with opened(laid) as pilot:
+    given = small_world(tmp_path, 30)
+    async with opened(given) as pilot:
         await failures(pilot)
         table = items(pilot)
         before = screen_text(pilot).splitlines()[3]
-        laid.clock.tick(timedelta(seconds=7))  # type: ignore[attr-defined]
+        given.clock.tick(timedelta(seconds=7))  # type: ignore[attr-defined]
         table._tick()
         await pilot.pause()
         after = screen_text(pilot).splitlines()[3]
@@ -229,7 +229,7 @@ async def test_export_writes_what_is_marked_or_all_that_match(tmp_path: Path) ->
         pilot.app.screen._export_to(str(tmp_path / "all.jsonl"))  # type: ignore[attr-defined]
         await until(pilot, lambda: len(_jsonl_keys(tmp_path / "all.jsonl")) == items(pilot).total())
         pilot.app.screen._export_to(str(tmp_path / "all.jsonl"))  # type: ignore[attr-defined]
-        await until(pilot, lambda: "is there already" in told(pilot))
+        await until(pilot, lambda: "already exists" in toasts(pilot))
         await pilot.press("e")
         await until(pilot, lambda: "one JSON object per line" in screen_text(pilot))
 
@@ -237,14 +237,15 @@ async def test_export_writes_what_is_marked_or_all_that_match(tmp_path: Path) ->
 async def test_a_path_nothing_can_be_written_to_is_told_and_the_console_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", "~nope/state")
+    (tmp_path / "occupied").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "occupied"))
     async with opened(small_world(tmp_path, 50)) as pilot:
         screen = await failures(pilot)
         await pilot.press("e", *"~nope/x.csv", "enter")
-        await until(pilot, lambda: "~nope/x.csv: there is no such home folder" in told(pilot))
+        await until(pilot, lambda: "No such home folder: ~nope/x.csv" in toasts(pilot))
         await until(pilot, lambda: pilot.app.screen is screen)
         await pilot.press("w", *"mine", "enter")
-        await until(pilot, lambda: "~nope/state: there is no such home folder" in told(pilot))
+        await until(pilot, lambda: "occupied/retriage/views.json cannot be written" in toasts(pilot))
         await pilot.press("f")
         await until(pilot, lambda: "hopeless" in screen_text(pilot))
 
@@ -256,17 +257,17 @@ def test_a_full_disk_is_told_and_nothing_half_written_is_left(tmp_path: Path, mo
         os.dup2(os.open("/dev/full", os.O_WRONLY), handle)
         return fdopen(handle, *args, **more)  # type: ignore[call-overload]
 
-    laid = small_world(tmp_path, 50)
+    given = small_world(tmp_path, 50)
     monkeypatch.setattr(os, "fdopen", on_a_full_disk)
     with pytest.raises(Refused, match=r"x\.jsonl cannot be written: No space left"):
-        export.write(tmp_path / "x.jsonl", Listing(laid.backends, Filter(), NOON))
+        export.write(tmp_path / "x.jsonl", Listing(given.backends, Filter(), NOON))
     assert not (tmp_path / "x.jsonl").exists()
 
 
 def test_a_marked_item_of_a_backend_that_does_not_answer_is_told_and_nothing_is_written(tmp_path: Path) -> None:
     answering, hanging = small_world(tmp_path, 50).backends
     keys = [item.key for item in Listing([answering, hanging], Filter(), NOON)]
-    with pytest.raises(BackendFault, match="jobs: The backend did not answer"):
+    with pytest.raises(BackendFault, match="jobs: The system reported an error"):
         export.write(tmp_path / "x.jsonl", export.named([answering], keys, NOON))
     assert not (tmp_path / "x.jsonl").exists()
 
@@ -289,7 +290,7 @@ def test_an_export_is_what_the_command_line_prints(
 
 
 def test_a_name_that_says_no_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"Choose a name that ends in \.jsonl or \.csv"):
+    with pytest.raises(Refused, match=r"Use a name that ends in \.jsonl or \.csv"):
         export.write(tmp_path / "x.xlsx", ())
     assert not (tmp_path / "x.xlsx").exists()
 
@@ -310,7 +311,7 @@ async def test_a_view_is_saved_and_found_again(tmp_path: Path, monkeypatch: pyte
         await filtered(pilot, "condition:stuck")
         await pilot.press("w", *"lost ones", "enter")
         await until(pilot, lambda: views.saved() == {"lost ones": "condition:stuck"})
-        assert views.place().stat().st_mode & 0o077 == 0
+        assert views.views_file().stat().st_mode & 0o077 == 0
         screen.narrow("")
         await pilot.press("f", *"lost", "enter")
         await until(pilot, lambda: str(screen.filter) == "condition:stuck")
@@ -320,8 +321,8 @@ async def test_a_view_is_saved_and_found_again(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_a_key_between_the_first_rows_and_the_scrollbar_scrolls(tmp_path: Path) -> None:
-    """Rows are there before their scrollbar is laid out, and without one Textual scrolls nowhere."""
-    laid = small_world(tmp_path, 200)
+    """Rows are there before their scrollbar is given out, and without one Textual scrolls nowhere."""
+    given = small_world(tmp_path, 200)
 
     class Hasty(ItemList):
         def _take(self, change: Callable[[], None]) -> None:
@@ -333,7 +334,7 @@ async def test_a_key_between_the_first_rows_and_the_scrollbar_scrolls(tmp_path: 
 
     class Alone(App[None]):
         def compose(self) -> ComposeResult:
-            yield Hasty(Lanes(laid.backends, 5.0), laid.clock.now)
+            yield Hasty(BackendCallers(given.backends, 5.0), given.clock.now)
 
     async with Alone().run_test(size=NARROW) as pilot:
         table = pilot.app.query_one(Hasty)
@@ -346,8 +347,8 @@ async def test_a_list_without_one_of_its_backends_is_at_least_so_long(tmp_path: 
     """The row that says so is no failure, and how many are behind it nobody knows."""
     small = small_world(tmp_path, 20)
     shown = len(list(Listing(small.backends, Filter(), NOON)))
-    laid = desk([*small.backends, open_queue(tmp_path / "missing.db", "gone")], small.clock)
-    async with opened(laid) as pilot:
+    given = session([*small.backends, open_queue(tmp_path / "missing.db", "gone")], small.clock)
+    async with opened(given) as pilot:
         await failures(pilot)
         await until(pilot, lambda: items(pilot).complete)
         await until(pilot, lambda: f"1 of ≥ {shown}" in screen_text(pilot))
@@ -355,10 +356,10 @@ async def test_a_list_without_one_of_its_backends_is_at_least_so_long(tmp_path: 
 
 async def test_a_backend_that_answers_again_since_it_was_counted_makes_no_negative_number(tmp_path: Path) -> None:
     make_async(tmp_path / "a.db", 1)
-    async with opened(desk([open_queue(tmp_path / "a.db", "q")])) as pilot:
+    async with opened(session([open_queue(tmp_path / "a.db", "q")])) as pilot:
         screen = await failures(pilot)
         await until(pilot, lambda: items(pilot).complete and screen._count)
-        screen.post_message(CountsReady(screen._generation, 0, True, ["q", "gone"]))
+        screen.post_message(CountsReady(screen._generation, Count(0), ["q", "gone"]))
         await until(pilot, lambda: "1 of ≥ 0" in screen_text(pilot))
 
 
@@ -368,4 +369,4 @@ async def test_a_sorted_column_that_is_narrow_keeps_title_and_arrow(tmp_path: Pa
         screen.sort = Sort.parse("next")
         await until(pilot, lambda: "next retry↑" in screen_text(pilot))
         screen.sort = Sort.parse("id")
-        await until(pilot, lambda: "item ↑" in screen_text(pilot) and "next retry " in screen_text(pilot))
+        await until(pilot, lambda: "id ↑" in screen_text(pilot) and "next retry " in screen_text(pilot))

@@ -11,8 +11,9 @@ import pytest
 from console.core.faults import Unreachable
 from console.ui.app import Console
 from console.ui.screens.failures import FailuresScreen
+from tests.patience import busy
 from tests.ui.driving import console, failures, items, keys, opened, screen_text, until
-from tests.ui.world import desk, make_async, make_tasks, open_queue, small_world
+from tests.ui.world import make_async, make_tasks, open_queue, session, small_world
 
 
 class Frozen:
@@ -46,26 +47,26 @@ async def test_a_frozen_backend_shows_so_and_slows_nothing(tmp_path: Path) -> No
     make_async(tmp_path / "a.db", 200)
     make_tasks(tmp_path / "b.db", 40)
     ice = Frozen(open_queue(tmp_path / "a.db", "ice"))
-    async with opened(desk([ice, open_queue(tmp_path / "b.db", "live", "tasks")])) as pilot:
-        healths = console(pilot).healths
+    async with opened(session([ice, open_queue(tmp_path / "b.db", "live", "tasks")])) as pilot:
+        healths = console(pilot).monitor.healths
         await until(pilot, lambda: healths["ice"].counts and healths["live"].counts)
         ice.thawed.clear()
         froze = monotonic()
-        await until(pilot, lambda: healths["ice"].fault, within=6)
-        assert monotonic() - froze < 5.5
+        await until(pilot, lambda: healths["ice"].fault)
+        assert monotonic() - froze < 5.5 * busy()
         await until(pilot, lambda: "1 down" in screen_text(pilot))
         await pilot.press("2")
-        await until(pilot, lambda: any(key.startswith("job") for key in keys(pilot)), within=5)
-        assert "ice: The backend did not answer in time" in screen_text(
+        await until(pilot, lambda: any(key.startswith("job") for key in keys(pilot)))
+        assert "ice: Timed out" in screen_text(
             pilot
-        ) or "ice has not answered yet" in screen_text(pilot)
+        ) or "ice: waiting for an answer" in screen_text(pilot)
         slowest = 0.0
         for _ in range(10):
             began = monotonic()
             items(pilot).action_move(1)
             await pilot.pause()
             slowest = max(slowest, monotonic() - began)
-        assert slowest < 1.0
+        assert slowest < busy()
         ice.thawed.set()
         await until(pilot, lambda: healths["ice"].fault is None)
         items(pilot).reload()
@@ -77,19 +78,19 @@ async def test_quitting_does_not_wait_for_a_frozen_backend(tmp_path: Path) -> No
     ice = Frozen(open_queue(tmp_path / "a.db", "ice"))
     ice.thawed.clear()
     try:
-        async with opened(desk([ice])) as pilot:
+        async with opened(session([ice])) as pilot:
             await pilot.press("2")
             await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen))
             began = monotonic()
             await pilot.press("q")
-        assert monotonic() - began < 3
+        assert monotonic() - began < 3 * busy()
     finally:
         ice.thawed.set()
 
 
 async def test_a_backend_that_breaks_in_the_middle_is_a_row_and_the_rest_goes_on(tmp_path: Path) -> None:
-    laid = small_world(tmp_path, 300)
-    broken, _ = laid.backends
+    given = small_world(tmp_path, 300)
+    broken, _ = given.backends
     page = broken.page
 
     def sometimes(request):
@@ -98,7 +99,7 @@ async def test_a_backend_that_breaks_in_the_middle_is_a_row_and_the_rest_goes_on
         return page(request)
 
     broken.page = sometimes  # type: ignore[method-assign]
-    async with opened(laid) as pilot:
+    async with opened(given) as pilot:
         await failures(pilot)
         table = items(pilot)
         await pilot.press("end")
@@ -110,16 +111,16 @@ async def test_a_backend_that_breaks_in_the_middle_is_a_row_and_the_rest_goes_on
 
 
 async def test_a_plugin_that_raises_anything_is_told_on_its_card(tmp_path: Path) -> None:
-    laid = small_world(tmp_path, 30)
-    laid.backends[0].counts = lambda *_: 1 / 0  # type: ignore[method-assign]
-    async with opened(laid) as pilot:
+    given = small_world(tmp_path, 30)
+    given.backends[0].counts = lambda *_: 1 / 0  # type: ignore[method-assign]
+    async with opened(given) as pilot:
         await until(pilot, lambda: "ZeroDivisionError" in screen_text(pilot))
         await until(pilot, lambda: "2 failed" in screen_text(pilot))
 
 
 async def test_an_error_of_our_own_ends_the_console_and_prints_no_locals(tmp_path: Path, capsys) -> None:
     secret = "hunter2-canary"  # a local that must not be shown
-    app = Console(small_world(tmp_path, 10))
+    app = Console(lambda: small_world(tmp_path, 10))
     with pytest.raises(RuntimeError, match="ours"):  # noqa: PT012 - the error comes while the console runs
         async with app.run_test() as pilot:
 
@@ -135,9 +136,10 @@ async def test_an_error_of_our_own_ends_the_console_and_prints_no_locals(tmp_pat
 
 
 async def test_an_error_in_a_worker_of_a_screen_is_not_swallowed(tmp_path: Path) -> None:
-    app = Console(small_world(tmp_path, 10))
+    app = Console(lambda: small_world(tmp_path, 10))
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the error comes while the console runs
         async with app.run_test() as pilot:
+            await until(pilot, lambda: not app.loading_session)
             screen = await failures(pilot)
 
             async def broken() -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 import psycopg
 
 from plugins.postgres_analyses.schema import ddl
+from tests.depth import campaign
+from tests.patience import busy
 from tests.plugins.postgres_analyses.world import TABLE
 from tests.postgres import Server, running_server
 from tests.ui.terminal import Terminal
@@ -55,6 +57,7 @@ def p95(seconds: list[float]) -> float:
     return sorted(seconds)[int(len(seconds) * 0.95)]
 
 
+@campaign
 def test_a_stopped_server_is_seen_and_slows_nothing(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.delenv("RETRIAGE_TEST_POSTGRES_URL", raising=False)
     with running_server() as server:
@@ -75,14 +78,14 @@ def test_a_stopped_server_is_seen_and_slows_nothing(tmp_path: Path, monkeypatch)
         with frozen(server):
             began = time.monotonic()
             during = [terminal.timed(key) for key in "jjjjkjjjjk" * 4]
-            terminal.until("1 down", within=5.5 - (time.monotonic() - began))
+            terminal.until("1 down", within=5.5 * busy() - (time.monotonic() - began))
             during += [terminal.timed(key) for key in "kkkkjkkkkj" * 4]
             terminal.press("1")
             shown = terminal.until("✗ down")
             assert "● live" in shown
             terminal.press("2/\x01\x0bbackend:ice,live\r")  # home, and kill to the end of the line
-            terminal.until("answer")  # "ice has not answered yet", then "ice: The backend did not answer in time"
+            terminal.until("answer")  # "ice has not answered yet", then "ice: Timed out"
             terminal.until("task-00")
             terminal.press("q")
             assert terminal.left() == 0
-    assert p95(during) < max(PROMISED, 2 * p95(before))  # a machine that is busy with other things is forgiven
+    assert p95(during) < max(PROMISED * busy(), 2 * p95(before))  # a machine that is busy with other things is forgiven

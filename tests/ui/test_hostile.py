@@ -15,9 +15,9 @@ from console.ui import safe
 from console.ui.app import Console
 from console.ui.screens.failures import FailuresScreen
 from console.ui.screens.item import ItemScreen
-from console.ui.widgets.group_list import GroupList
+from console.ui.widgets.cause_list import CauseList
 from tests.ui.driving import WIDE, failures, items, opened, screen_text, until
-from tests.ui.world import NOON, at, desk, make_async, open_queue
+from tests.ui.world import NOON, at, make_async, open_queue, session
 
 PAYLOADS = {
     "escape": "\x1b[2J\x1b[31mred",
@@ -39,6 +39,8 @@ PAYLOADS = {
     "dollar": "$foo ${bar} $name",
     "surrogate": b"caf\xe9 \xff\xfe",
 }
+HOSTILE_TYPES = [(p if isinstance(p, str) else p.decode("latin-1"))[:400] for p in PAYLOADS.values()]
+"""Types that the workers of the hostile queue take, so that its tasks can be requeued."""
 RAW = frozenset(chr(n) for n in (*range(0x20), *range(0x7F, 0xA0))) | set(
     "\u202e\u2066\u2069\u200b\u2060\ufeff\u2028"
 ) - {"\n"}
@@ -70,12 +72,12 @@ def require_clean(pilot: Pilot[None]) -> None:
 
 
 async def test_every_place_shows_every_payload(tmp_path: Path) -> None:
-    laid = desk(
+    given = session(
         [open_queue(hostile_world(tmp_path), "hostile")],
         views={"[@click=app.exit]v": "error~\x1b"},
         runbooks={"x": "https://wiki/\x1b[31m[/b]"},
     )
-    async with opened(laid, WIDE) as pilot:
+    async with opened(given, WIDE) as pilot:
         await until(pilot, lambda: "terminal" in screen_text(pilot))
         require_clean(pilot)
         await failures(pilot)
@@ -93,15 +95,15 @@ async def test_every_place_shows_every_payload(tmp_path: Path) -> None:
         await pilot.pause()
         require_clean(pilot)
         await pilot.press("escape", "3")
-        await until(pilot, lambda: pilot.app.screen.query_one(GroupList).groups)
+        await until(pilot, lambda: pilot.app.screen.query_one(CauseList).causes)
         require_clean(pilot)
         await pilot.press("question_mark")
         require_clean(pilot)
 
 
 async def test_faults_and_notifications_are_harmless(tmp_path: Path) -> None:
-    laid = desk([open_queue(hostile_world(tmp_path), "hostile")])
-    async with opened(laid) as pilot:
+    given = session([open_queue(hostile_world(tmp_path), "hostile")])
+    async with opened(given) as pilot:
         app = pilot.app
         assert isinstance(app, Console)
         for payload in PAYLOADS.values():
@@ -119,8 +121,8 @@ async def test_faults_and_notifications_are_harmless(tmp_path: Path) -> None:
 
 
 async def test_a_click_on_hostile_text_runs_nothing(tmp_path: Path) -> None:
-    laid = desk([open_queue(hostile_world(tmp_path), "hostile")])
-    async with opened(laid) as pilot:
+    given = session([open_queue(hostile_world(tmp_path), "hostile")])
+    async with opened(given) as pilot:
         await failures(pilot)
         table = items(pilot)
         await until(pilot, lambda: table.complete)
@@ -198,7 +200,7 @@ ALLOWED = {
     ("safe.py", "from_markup"),
     ("safe.py", "styled"),
     ("upcoming_chart.py", "styled"),  # block characters of a chart, and its axis
-    ("app.py", "notify"),  # the one door: `say` neutralises and turns markup off
+    ("app.py", "notify"),  # `say` makes the text safe and turns markup off
 }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from textual._styles_cache import StylesCache
 
+from tests.depth import campaign, in_depth
 from tests.ui.driving import failures, opened, until
 from tests.ui.terminal import Terminal
 from tests.ui.world import make_async, small_world, with_trail
@@ -27,7 +28,7 @@ def _painted() -> int:
     return sum(isinstance(found, StylesCache) for found in gc.get_objects())
 
 
-@pytest.mark.parametrize("key", ["r", "f", "e", "g", "question_mark", "ctrl+p"])
+@pytest.mark.parametrize("key", in_depth(["r", "f", "e", "g", "question_mark", "ctrl+p"], quick=["r"]))
 async def test_what_is_closed_is_not_kept(tmp_path: Path, key: str) -> None:
     async with opened(with_trail(small_world(tmp_path, 60), tmp_path)) as pilot:
         place = await failures(pilot)
@@ -95,10 +96,11 @@ def test_threads_share_a_few_heaps(tmp_path: Path) -> None:
     assert heaps <= 5, f"{heaps} of {threads} threads; some began before the console could say so"
 
 
+@campaign
 def test_closed_screens_are_freed_before_many_more_are_opened(tmp_path: Path) -> None:
-    """From the front door: the start puts the collector off, and it must be put on again as it was."""
-    told = tmp_path / "told.json"
-    terminal = Terminal([sys.executable, "-c", WATCHED, str(_config(tmp_path, "queue")), str(told)], (40, 120))
+    """The start turns the garbage collector off; it has to be turned on again with its usual thresholds."""
+    report = tmp_path / "report.json"
+    terminal = Terminal([sys.executable, "-c", WATCHED, str(_config(tmp_path, "queue")), str(report)], (40, 120))
     terminal.until("Retries in the next")
     terminal.until("queue")
     for _ in range(25):
@@ -107,6 +109,6 @@ def test_closed_screens_are_freed_before_many_more_are_opened(tmp_path: Path) ->
         terminal.until("Retries in the next")
     terminal.press("q")
     assert terminal.left() == 0
-    made, live = json.loads(told.read_text())
+    made, live = json.loads(report.read_text())
     assert made >= 25
     assert live <= 12, "closed, and neither used nor freed"

@@ -10,25 +10,27 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from console.core.catalogue import PLACES
-from console.core.desk import Unavailable
+from console.actions.catalogue import PLACES
+from console.core.confirm import Who
 from console.core.faults import PluginFault
-from console.core.person import Who
+from console.core.session import Unavailable
 from console.ui.app import Console
+from console.ui.screens.base import BaseScreen
 from console.ui.screens.item import ItemScreen
 from console.ui.screens.override import OverrideScreen
 from console.ui.screens.trail import TrailScreen
-from console.ui.widgets.group_list import GroupList
+from console.ui.widgets.cause_list import CauseList
 from tests.ui.driving import NARROW, WIDE, console, failures, filtered, items, screen_text, until
 from tests.ui.test_override import fill, planned
-from tests.ui.world import desk, open_queue, small_world, with_trail
+from tests.ui.world import open_queue, session, small_world, with_trail
 
 Story = Callable[[Pilot[None]], Awaitable[None]]
 
 
 async def _healthy(pilot: Pilot[None]) -> None:
     """Everything that is asked in the background has been answered."""
-    healths = console(pilot).healths
+    await until(pilot, lambda: isinstance(pilot.app.screen, BaseScreen))
+    healths = console(pilot).monitor.healths
     await until(
         pilot, lambda: all(h.fault or (h.counts and h.recent and h.findings and h.soon) for h in healths.values())
     )
@@ -36,7 +38,7 @@ async def _healthy(pilot: Pilot[None]) -> None:
 
 async def overview(pilot: Pilot[None]) -> None:
     await _healthy(pilot)
-    pilot.app.screen._tick()  # type: ignore[attr-defined]
+    pilot.app.screen.update_each_second()  # type: ignore[attr-defined]
     await until(pilot, lambda: "failed" in screen_text(pilot) and "down" in screen_text(pilot))
 
 
@@ -51,7 +53,7 @@ async def failures_place(pilot: Pilot[None]) -> None:
 async def mistake(pilot: Pilot[None]) -> None:
     await failures_place(pilot)
     await filtered(pilot, "attempts:many")
-    await until(pilot, lambda: "no number of attempts" in screen_text(pilot))
+    await until(pilot, lambda: "not a number of attempts" in screen_text(pilot))
 
 
 async def item(pilot: Pilot[None]) -> None:
@@ -59,13 +61,13 @@ async def item(pilot: Pilot[None]) -> None:
     await failures(pilot)
     await pilot.press("down", "enter")
     await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen) and pilot.app.screen._detail)
-    await until(pilot, lambda: "happened" in screen_text(pilot))
+    await until(pilot, lambda: "History" in screen_text(pilot))
 
 
-async def groups(pilot: Pilot[None]) -> None:
+async def causes(pilot: Pilot[None]) -> None:
     await _healthy(pilot)
     await pilot.press("3")
-    await until(pilot, lambda: pilot.app.screen.query_one(GroupList).groups and not pilot.app.screen._busy)  # type: ignore[attr-defined]
+    await until(pilot, lambda: pilot.app.screen.query_one(CauseList).causes and not pilot.app.screen._busy)  # type: ignore[attr-defined]
 
 
 async def helped(pilot: Pilot[None]) -> None:
@@ -82,10 +84,10 @@ async def plan(pilot: Pilot[None]) -> None:
     await pilot.press("A", "r")
     screen = await planned(pilot)
     fill(screen, "the rate limits are lifted", "")
-    await until(pilot, lambda: "would change" in screen_text(pilot))
+    await until(pilot, lambda: "will be requeued" in screen_text(pilot) and "Confirm" in screen_text(pilot))
 
 
-async def run(pilot: Pilot[None]) -> None:
+async def live_override(pilot: Pilot[None]) -> None:
     await _healthy(pilot)
     await failures(pilot)
     await filtered(pilot, "condition:terminal error~timeout backend:analysis-queue")
@@ -99,7 +101,7 @@ async def run(pilot: Pilot[None]) -> None:
 
 
 async def trail(pilot: Pilot[None]) -> None:
-    await run(pilot)
+    await live_override(pilot)
     await pilot.press("4")
     await until(pilot, lambda: isinstance(pilot.app.screen, TrailScreen) and "the timeout" in screen_text(pilot))
     await pilot.press("v")
@@ -118,15 +120,28 @@ async def go_to(pilot: Pilot[None]) -> None:
     await until(pilot, lambda: "Go to" in screen_text(pilot))
 
 
+def settled(story: Story) -> Story:
+    """The story, then a wait until the whole screen is painted and does not change any more."""
+
+    async def recorded(pilot: Pilot[None]) -> None:
+        await story(pilot)
+        before = ""
+        while before != screen_text(pilot) or "Retriage" not in before:
+            before = screen_text(pilot)
+            await pilot.pause(0.3)
+
+    return recorded
+
+
 STORIES: dict[str, Story] = {
     "overview": overview,
     "failures": failures_place,
     "mistake": mistake,
     "item": item,
-    "groups": groups,
+    "causes": causes,
     "help": helped,
     "plan": plan,
-    "run": run,
+    "live_override": live_override,
     "trail": trail,
     "override": override,
     "go to": go_to,
@@ -134,46 +149,46 @@ STORIES: dict[str, Story] = {
 
 
 @pytest.fixture
-def laid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A world whose every word is the same in each run: relative places, counted ids, a fixed person."""
     monkeypatch.chdir(tmp_path)
     ids = count(0x5E)  # a preview may be proposed again before the picture is taken
     monkeypatch.setattr(secrets, "token_hex", lambda size=8: f"{next(ids):0{2 * size}x}")
-    monkeypatch.setattr("console.ui.runs.monotonic", lambda: 0.0)  # no rate is measured
+    monkeypatch.setattr("console.ui.live_overrides.monotonic", lambda: 0.0)  # no rate is measured
     small = small_world(Path(), 120)
     gone = open_queue(Path("missing.db"), "partitions")
     lost = Unavailable(
         "steps", "workflow_steps", PluginFault("it needs psycopg", where="steps", fix="Install retriage[postgres].")
     )
     words = {"views": small.views, "runbooks": small.runbooks, "who": Who(1000, "ada")}
-    return with_trail(desk([*small.backends, gone, lost], small.clock, **words), Path())
+    return with_trail(session([*small.backends, gone, lost], small.clock, **words), Path())
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "160x50"])
 @pytest.mark.parametrize("story", STORIES)
-def test_looks_as_it_did(laid, snap_compare, story: str, size: tuple[int, int]) -> None:
-    assert snap_compare(Console(laid), terminal_size=size, run_before=STORIES[story])
+def test_looks_as_it_did(given, snap_compare, story: str, size: tuple[int, int]) -> None:
+    assert snap_compare(Console(lambda: given), terminal_size=size, run_before=settled(STORIES[story]))
 
 
 @pytest.mark.parametrize("theme", ["retriage-day", "ansi"])
 def test_other_themes_look_as_they_did(tmp_path: Path, snap_compare, theme: str) -> None:
     assert snap_compare(
-        Console(small_world(tmp_path, 60, theme=theme)), terminal_size=NARROW, run_before=failures_place
+        Console(lambda: small_world(tmp_path, 60, theme=theme)), terminal_size=NARROW, run_before=settled(failures_place)
     )
 
 
 def test_read_only_looks_as_it_did(tmp_path: Path, snap_compare) -> None:
-    laid = with_trail(small_world(tmp_path, 60, read_only=True), tmp_path)
-    assert snap_compare(Console(laid), terminal_size=NARROW, run_before=failures_place)
+    given = with_trail(small_world(tmp_path, 60, read_only=True), tmp_path)
+    assert snap_compare(Console(lambda: given), terminal_size=NARROW, run_before=settled(failures_place))
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "160x50"])
 def test_the_welcome_looks_as_it_did(snap_compare, size: tuple[int, int]) -> None:
     async def welcomed(pilot: Pilot[None]) -> None:
-        await until(pilot, lambda: "No backends are configured" in screen_text(pilot))
+        await until(pilot, lambda: "No systems are configured" in screen_text(pilot))
 
-    app = Console(desk([], config="~/.config/retriage/config.yaml"), demo=lambda: desk([]))
-    assert snap_compare(app, terminal_size=size, run_before=welcomed)
+    app = Console(lambda: session([], config="~/.config/retriage/config.yaml"), offers_demo=True)
+    assert snap_compare(app, terminal_size=size, run_before=settled(welcomed))
 
 
 def test_every_place_has_a_picture() -> None:

@@ -11,36 +11,36 @@ from pathlib import Path
 import pytest
 from textual.keys import Keys, _character_to_key
 
-from console.core.catalogue import CATALOGUE, EVERYWHERE, PLACES, actions_of
-from console.core.desk import Unavailable
+from console.actions.catalogue import CATALOGUE, EVERYWHERE, PLACES, actions_of
+from console.actions.keymap import NAMED_KEYS, checked_keymap, textual_name
+from console.actions.themes import THEMES
 from console.core.faults import ConfigFault, PluginFault
-from console.core.keymap import NAMED_KEYS, checked_keymap, textual_name
-from console.core.themes import THEMES
+from console.core.session import Unavailable
 from console.ui import themes
 from console.ui.actions import key_table, key_words
 from console.ui.app import Console
+from console.ui.screens.base import BaseScreen
+from console.ui.screens.causes import CausesScreen
 from console.ui.screens.failures import FailuresScreen
-from console.ui.screens.groups import GroupsScreen
 from console.ui.screens.item import ItemScreen
 from console.ui.screens.override import OverrideScreen
+from console.ui.screens.override_live import LiveOverrideScreen
 from console.ui.screens.overview import OverviewScreen
-from console.ui.screens.place import Place
-from console.ui.screens.run import RunScreen
 from console.ui.screens.trail import TrailScreen
-from console.ui.widgets.group_list import GroupList
+from console.ui.widgets.cause_list import CauseList
 from console.ui.widgets.upcoming_chart import UpcomingChart, storms
 from tests.ui.driving import NARROW, WIDE, console, failures, items, keys, opened, screen_text, until
-from tests.ui.world import ERRORS, NOON, desk, make_async, open_queue, small_world
+from tests.ui.world import ERRORS, NOON, make_async, open_queue, session, small_world
 
 SCREENS = {
     EVERYWHERE: Console,
     "overview": OverviewScreen,
     "failures": FailuresScreen,
-    "groups": GroupsScreen,
+    "causes": CausesScreen,
     "trail": TrailScreen,
     "item": ItemScreen,
     "override": OverrideScreen,
-    "run": RunScreen,
+    "live_override": LiveOverrideScreen,
 }
 
 
@@ -60,26 +60,26 @@ def test_a_keymap_is_checked() -> None:
         "failures.requeue": "R",
         "app.help": "f1,question_mark",
     }
-    with pytest.raises(ConfigFault, match=r"Did you mean failures.requeue\?"):
+    with pytest.raises(ConfigFault, match=r"Did you mean 'failures.requeue'\?"):
         checked_keymap({"failures.reqeue": "r"})
-    with pytest.raises(ConfigFault, match="is no key"):
+    with pytest.raises(ConfigFault, match="unknown key"):
         checked_keymap({"failures.requeue": "ctrl+banana"})
-    with pytest.raises(ConfigFault, match=r"taken by failures\.sort"):
+    with pytest.raises(ConfigFault, match=r"used for failures\.sort"):
         checked_keymap({"failures.requeue": "s"})
-    with pytest.raises(ConfigFault, match=r"failures\.requeue: .*j is taken by moving about \(down\)"):
+    with pytest.raises(ConfigFault, match=r"failures\.requeue: .*j is already used for moving .*\(down\)"):
         checked_keymap({"failures.requeue": "j"})
-    with pytest.raises(ConfigFault, match=r"ctrl\+p is taken by the palette"):
+    with pytest.raises(ConfigFault, match=r"ctrl\+p is already used for the palette"):
         checked_keymap({"app.tour": "ctrl+p"})
     assert checked_keymap({"overview.span": "G"}) == {"overview.span": "G"}  # there is no list
 
 
 def test_an_unknown_theme_is_a_fault() -> None:
-    with pytest.raises(ConfigFault, match="there is no theme 'purple'"):
+    with pytest.raises(ConfigFault, match="Unknown theme 'purple'"):
         themes.chosen("purple")
 
 
 def test_the_themes_known_to_commands_are_those_of_the_console(tmp_path: Path) -> None:
-    assert set(Console(small_world(tmp_path, 1)).available_themes) == THEMES
+    assert set(Console(lambda: small_world(tmp_path, 1)).available_themes) == THEMES
 
 
 def test_the_keys_known_to_commands_are_those_of_textual() -> None:
@@ -88,17 +88,17 @@ def test_the_keys_known_to_commands_are_those_of_textual() -> None:
 
 
 async def test_every_place_is_read_again_by_one_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Textual tells the class behind a place of its mount by itself: told twice, it would read twice as often."""
+    """Textual calls on_mount of every base class. A call of super() in a subclass would start a second clock."""
     begun: list[str] = []
-    begin = Place._refresh_as_configured
-    monkeypatch.setattr(Place, "_refresh_as_configured", lambda self: (begun.append(self.PLACE), begin(self))[1])
+    mounted = BaseScreen.on_mount
+    monkeypatch.setattr(BaseScreen, "on_mount", lambda self: (begun.append(self.PLACE), mounted(self))[1])
     async with opened(small_world(tmp_path, 40)) as pilot:
         await failures(pilot)
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen))
         await pilot.press("escape", "3", "4")
         await until(pilot, lambda: len(set(begun)) == 5)
-    assert sorted(begun) == ["failures", "groups", "item", "overview", "trail"]
+    assert sorted(begun) == ["causes", "failures", "item", "overview", "trail"]
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ async def test_every_place_is_read_again_by_one_clock(tmp_path: Path, monkeypatc
     ],
 )
 async def test_keys_can_be_moved(tmp_path: Path, written: str, pressed: str) -> None:
-    async with opened(small_world(tmp_path, 20, keymap={"app.groups": written})) as pilot:
+    async with opened(small_world(tmp_path, 20, keymap={"app.causes": written})) as pilot:
         await pilot.press(pressed)
-        await until(pilot, lambda: isinstance(pilot.app.screen, GroupsScreen), within=10)
+        await until(pilot, lambda: isinstance(pilot.app.screen, CausesScreen))
 
 
 def test_a_character_is_the_key_textual_takes_it_for() -> None:
@@ -128,12 +128,12 @@ def test_a_character_is_the_key_textual_takes_it_for() -> None:
 
 @pytest.mark.parametrize("key", ["shift+1", "ctrl+R", "ctrl+", "+r", "ctrl+ctrl+r", "low_line", ""])
 def test_a_key_that_no_terminal_sends_is_refused(key: str) -> None:
-    with pytest.raises(ConfigFault, match=f"'{re.escape(key)}' is no key"):
-        checked_keymap({"app.groups": key})
+    with pytest.raises(ConfigFault, match=f"unknown key '{re.escape(key)}'"):
+        checked_keymap({"app.causes": key})
 
 
 def test_two_names_of_one_key_clash() -> None:
-    with pytest.raises(ConfigFault, match=r"colon is taken by failures\.requeue"):
+    with pytest.raises(ConfigFault, match=r"colon is already used for failures\.requeue"):
         checked_keymap({"failures.sort": ":", "failures.requeue": "colon"})
 
 
@@ -159,8 +159,8 @@ async def test_without_colour_everything_is_still_said(tmp_path: Path, monkeypat
 
 async def test_overview_in_a_tiny_terminal_cuts_lines_and_keeps_its_numbers(tmp_path: Path) -> None:
     async with opened(small_world(tmp_path, 100), (60, 15)) as pilot:
-        await until(pilot, lambda: console(pilot).healths["analysis-queue"].oldest)
-        await until(pilot, lambda: "failed   oldest" in screen_text(pilot))
+        await until(pilot, lambda: console(pilot).monitor.healths["analysis-queue"].oldest)
+        await until(pilot, lambda: "failures   oldest" in screen_text(pilot))
         card, chart = screen_text(pilot).split("Retries in the next hour")
         assert card.count("attempts ·") == 1  # the third line of the first card: nothing before it has wrapped
         assert "+1h" in chart
@@ -170,12 +170,12 @@ async def test_overview_in_a_tiny_terminal_cuts_lines_and_keeps_its_numbers(tmp_
 
 @pytest.mark.parametrize("size", [NARROW, WIDE])
 async def test_overview_tells_of_every_backend(tmp_path: Path, size: tuple[int, int]) -> None:
-    laid = small_world(tmp_path, 100)
+    given = small_world(tmp_path, 100)
     lost = Unavailable("lost", "nosuch", PluginFault("no such plugin is installed", where="nosuch"))
     gone = open_queue(tmp_path / "missing.db", "gone")
-    laid = desk([*laid.backends, gone, lost], laid.clock)
-    async with opened(laid, size) as pilot:
-        healths = console(pilot).healths
+    given = session([*given.backends, gone, lost], given.clock)
+    async with opened(given, size) as pilot:
+        healths = console(pilot).monitor.healths
         await until(
             pilot, lambda: healths["jobs"].recent and healths["analysis-queue"].recent and healths["gone"].fault
         )
@@ -205,9 +205,9 @@ async def test_a_storm_is_seen(tmp_path: Path) -> None:
             due = NOON + timedelta(minutes=20, seconds=n / 2) if n < 40 else NOON + timedelta(minutes=n)
             db.execute(
                 "INSERT INTO async_tasks VALUES (?,?,?,?,?,?,?,?,?)",
-                (f"t{n}", "X", "e", "PENDING", 1, due.isoformat(), "boom", NOON.isoformat(), NOON.isoformat()),
+                (f"t{n}", "T", "e", "PENDING", 1, due.isoformat(), "boom", NOON.isoformat(), NOON.isoformat()),
             )
-    async with opened(desk([open_queue(tmp_path / "a.db", "q")])) as pilot:
+    async with opened(session([open_queue(tmp_path / "a.db", "q")])) as pilot:
         await until(pilot, lambda: "storm" in screen_text(pilot))
         assert "peak 40 in 20m 00s" in screen_text(pilot)
         assert pilot.app.screen.query_one(UpcomingChart).day is False
@@ -215,30 +215,30 @@ async def test_a_storm_is_seen(tmp_path: Path) -> None:
 
 
 async def test_no_backends_is_a_welcome(tmp_path: Path) -> None:
-    async with opened(desk([], config="/etc/retriage.yaml"), NARROW) as pilot:
-        await until(pilot, lambda: "No backends are configured yet" in screen_text(pilot))
+    async with opened(session([], config="/etc/retriage.yaml"), NARROW) as pilot:
+        await until(pilot, lambda: "No systems are configured yet" in screen_text(pilot))
         assert "retriage demo" in screen_text(pilot)
         assert "/etc/retriage.yaml" in screen_text(pilot)
 
 
-# -- groups ------------------------------------------------------------------------------------------
+# -- causes ------------------------------------------------------------------------------------------
 
 
 async def test_groups_count_and_narrow(tmp_path: Path) -> None:
     async with opened(small_world(tmp_path, 100)) as pilot:
         await pilot.press("3")
-        await until(pilot, lambda: pilot.app.screen.query_one(GroupList).groups)
+        await until(pilot, lambda: pilot.app.screen.query_one(CauseList).causes)
         screen = pilot.app.screen
-        assert isinstance(screen, GroupsScreen)
+        assert isinstance(screen, CausesScreen)
         await until(pilot, lambda: not screen._busy)
-        group = screen.table.group
-        assert group is not None
+        cause = screen.table.cause
+        assert cause is not None
         assert "✓ yes" in screen_text(pilot)
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen) and items(pilot).complete)
         table = items(pilot)
-        assert table.total() == group.count
-        assert {table.item_at(row).signature for row in range(table.total())} == {group.signature}  # type: ignore[union-attr]
+        assert table.total() == cause.count
+        assert {table.item_at(row).signature for row in range(table.total())} == {cause.signature}  # type: ignore[union-attr]
         assert "scanned" in screen_text(pilot)
 
 
@@ -246,8 +246,8 @@ async def test_groups_are_read_again_at_once_when_asked(tmp_path: Path) -> None:
     async with opened(small_world(tmp_path, 100)) as pilot:
         await pilot.press("3")
         screen = pilot.app.screen
-        assert isinstance(screen, GroupsScreen)
-        await until(pilot, lambda: screen.table.groups and not screen._busy)
+        assert isinstance(screen, CausesScreen)
+        await until(pilot, lambda: screen.table.causes and not screen._busy)
         with sqlite3.connect(tmp_path / "analysis.db") as db:
             db.execute("UPDATE async_tasks SET last_error = 'a new cause' WHERE status = 'FAILED'")
         await pilot.press("ctrl+r")
@@ -257,29 +257,29 @@ async def test_groups_are_read_again_at_once_when_asked(tmp_path: Path) -> None:
 async def test_a_group_has_its_runbook(tmp_path: Path) -> None:
     async with opened(small_world(tmp_path, 100)) as pilot:
         await pilot.press("3")
-        await until(pilot, lambda: pilot.app.screen.query_one(GroupList).groups)
-        table = pilot.app.screen.query_one(GroupList)
-        table.cursor = next(n for n, g in enumerate(table.groups) if "rate limit" in g.sample)
+        await until(pilot, lambda: pilot.app.screen.query_one(CauseList).causes)
+        table = pilot.app.screen.query_one(CauseList)
+        table.cursor = next(n for n, g in enumerate(table.causes) if "rate limit" in g.sample)
         await until(pilot, lambda: "https://wiki.example/runbooks/rate-limit" in screen_text(pilot))
         await pilot.press("o")
         assert console(pilot).clipboard == "https://wiki.example/runbooks/rate-limit"
         await pilot.press("y")
-        assert console(pilot).clipboard == table.group.sample  # type: ignore[union-attr]
+        assert console(pilot).clipboard == table.cause.sample  # type: ignore[union-attr]
 
 
 async def test_the_cursor_stays_on_the_group_without_an_error(tmp_path: Path) -> None:
-    """Its signature is none, which is not the same as no group; and the list may have to grow before it is reached."""
+    """Failures without error text have no signature, but are a row of the list."""
     async with opened(small_world(tmp_path, 20)) as pilot:
         await pilot.press("3")
         screen = pilot.app.screen
-        assert isinstance(screen, GroupsScreen)
-        await until(pilot, lambda: screen.table.groups and not screen._busy)
-        table, group = screen.table, screen.table.groups[0]
-        silent = replace(group, signature=None, sample="")
-        table.groups = [silent, group]
+        assert isinstance(screen, CausesScreen)
+        await until(pilot, lambda: screen.table.causes and not screen._busy)
+        table, cause = screen.table, screen.table.causes[0]
+        silent = replace(cause, signature=None, sample="")
+        table.causes = [silent, cause]
         table.cursor = 0
-        table.groups = [*(replace(group, signature=f"{n:016x}") for n in range(80)), silent]
-        assert table.group == silent
+        table.causes = [*(replace(cause, signature=f"{n:016x}") for n in range(80)), silent]
+        assert table.cause == silent
         await until(pilot, lambda: "no error text" in screen_text(pilot))
 
 
@@ -296,18 +296,18 @@ async def test_an_item_tells_all(tmp_path: Path, size: tuple[int, int]) -> None:
         assert isinstance(screen, ItemScreen)
         await until(pilot, lambda: screen._detail)
         text = screen_text(pilot)
-        assert "runs again by itself" in text
-        assert "ahead" in text
+        assert "runs again automatically" in text
+        assert "Next" in text
         assert "cause" in text
         await pilot.press("slash", *"status", "enter")
-        await until(pilot, lambda: "lines with status" in screen_text(pilot))
+        await until(pilot, lambda: "lines contain status" in screen_text(pilot))
         await pilot.press("n", "N", "escape", "y")
         assert console(pilot).clipboard == screen._detail.error  # type: ignore[union-attr]
         await pilot.press("Y")
         assert console(pilot).clipboard == str(screen._item.key)
         await pilot.press("c")
         await until(
-            pilot, lambda: isinstance(pilot.app.screen, FailuresScreen) and "signature:" in str(pilot.app.screen.filter)
+            pilot, lambda: isinstance(pilot.app.screen, FailuresScreen) and "cause:" in str(pilot.app.screen.filter)
         )
 
 
@@ -318,13 +318,13 @@ async def test_an_item_that_is_gone_says_so(tmp_path: Path) -> None:
         with sqlite3.connect(tmp_path / "analysis.db") as db:
             db.execute("DELETE FROM async_tasks WHERE task_id = ?", key.parts)
         await pilot.press("enter")
-        await until(pilot, lambda: "There is no such item" in screen_text(pilot))
+        await until(pilot, lambda: "No such item" in screen_text(pilot))
 
 
 # -- everywhere --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("key", "place"), [("1", "overview"), ("2", "failures"), ("3", "groups"), ("4", "trail")])
+@pytest.mark.parametrize(("key", "place"), [("1", "overview"), ("2", "failures"), ("3", "causes"), ("4", "trail")])
 async def test_help_is_the_catalogue(tmp_path: Path, key: str, place: str) -> None:
     async with opened(small_world(tmp_path, 30), (120, 60)) as pilot:
         await pilot.press(key, "question_mark")
@@ -354,7 +354,7 @@ async def test_go_to_an_item_by_its_key(tmp_path: Path) -> None:
         await pilot.press("g", *"analysis-queue/task-00003", "enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen))
         await pilot.press("escape", "g", *"nonsense", "enter")
-        await until(pilot, lambda: "That is not an item key" in screen_text(pilot))
+        await until(pilot, lambda: "Not an item key" in screen_text(pilot))
         await pilot.press("g", *"storms", "enter")
         await until(
             pilot, lambda: isinstance(pilot.app.screen, FailuresScreen) and "next<15m" in str(pilot.app.screen.filter)
@@ -366,11 +366,11 @@ async def test_the_palette_has_every_action_of_the_place(tmp_path: Path) -> None
         await failures(pilot)
         offered = {command.title for command in pilot.app.get_system_commands(pilot.app.screen)}
         assert {"Filter", "Sort", "Views", "Help", "Theme", "Quit"} <= offered
-        assert "Requeue" not in offered  # there is no trail on this desk
+        assert "Requeue" not in offered  # this session has no trail
         await pilot.press("ctrl+p")
         await pilot.pause(0.1)
-        await pilot.press(*"groups", "down", "enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, GroupsScreen))
+        await pilot.press(*"causes", "down", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, CausesScreen))
 
 
 async def test_tracebacks_are_told_by_their_last_line(tmp_path: Path) -> None:

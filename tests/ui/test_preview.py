@@ -9,13 +9,13 @@ import pytest
 
 from console.core.backend import Change
 from console.core.item import ItemKey
-from console.ui.preview import becoming
+from console.ui.preview import change_words
 
 TODAY = date(2026, 11, 17)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "expected"),
     [
         (("FAILED", 4), ("PENDING", 4), "FAILED → PENDING · 4"),
         ((None, "x"), (7, "x"), "– → 7 · x"),
@@ -33,5 +33,5 @@ TODAY = date(2026, 11, 17)
         (("y" * 99,), ("y" * 99,), "y" * 60 + "…"),
     ],
 )
-def test_what_an_item_would_become(before: tuple[Any, ...], after: tuple[Any, ...], told: str) -> None:
-    assert becoming(Change("", (ItemKey("jobs", ("1",)),), before, after), TODAY) == told
+def test_what_an_item_would_become(before: tuple[Any, ...], after: tuple[Any, ...], expected: str) -> None:
+    assert change_words(Change("", (ItemKey("jobs", ("1",)),), before, after), TODAY) == expected

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.depth import campaign
+from tests.patience import PATIENCE
 from tests.ui.terminal import Terminal
 from tests.ui.test_hostile import hostile_world
 from tests.ui.world import NOON, make_async
@@ -19,10 +21,10 @@ SCRIPT = textwrap.dedent("""
     import sys
     from pathlib import Path
     from console.ui.app import run_console
-    from tests.ui.world import desk, open_queue, with_trail
+    from tests.ui.world import open_queue, session, with_trail
     folder = Path(sys.argv[1])
-    laid = desk([open_queue(folder / name, name.removesuffix(".db")) for name in sys.argv[2:]])
-    sys.exit(run_console(with_trail(laid, folder)))
+    given = session([open_queue(folder / name, name.removesuffix(".db")) for name in sys.argv[2:]])
+    sys.exit(run_console(lambda: with_trail(given, folder)))
 """)
 
 
@@ -32,8 +34,8 @@ def opened(folder: Path, *names: str, size: tuple[int, int] = (24, 80)) -> Termi
 
 def test_the_welcome_names_the_place_that_is_looked_at(tmp_path: Path) -> None:
     terminal = Terminal([sys.executable, "-m", "console"], (40, 200), {"XDG_CONFIG_HOME": str(tmp_path)})
-    shown = terminal.until("No backends are configured yet")
-    assert f"Write them into {tmp_path}/retriage/config.yaml, then start again" in shown
+    shown = terminal.until("No systems are configured yet")
+    assert f"Add them to {tmp_path}/retriage/config.yaml and start again" in shown
     terminal.press("q")
     assert terminal.left() == 0
 
@@ -53,9 +55,9 @@ def test_open_filter_look_requeue_see_it_in_the_trail_and_quit(folder: Path) -> 
     terminal.press("/condition:terminal error~timeout\r")
     terminal.until("of 12")
     terminal.press("\r")
-    terminal.until("will not run again by itself")
+    terminal.until("does not run again automatically")
     terminal.press("r")
-    terminal.until("1 would change")
+    terminal.until("1 will be requeued")
     terminal.press("the timeouts are over")
     terminal.until("timeouts are over")
     for key in ("\r", "\r"):
@@ -70,12 +72,12 @@ def test_open_filter_look_requeue_see_it_in_the_trail_and_quit(folder: Path) -> 
     assert b"\x1b[?25h" in terminal.sent  # and so is the cursor
 
 
-def test_no_byte_of_the_data_reaches_the_terminal_raw(folder: Path) -> None:
+def test_no_byte_of_the_data_reaches_the_terminal_raw(folder: Path, thorough: bool) -> None:
     terminal = opened(folder, "hostile.db", size=(50, 160))
     terminal.until("terminal")
     terminal.press("2")
     terminal.until("␛")
-    for _ in range(6):
+    for _ in range(6 if thorough else 2):
         terminal.press("\r")
         terminal.until("native row")
         terminal.press("\x1b")
@@ -114,7 +116,7 @@ def test_keys_that_edit_a_filter_count_before_the_enter_behind_them(folder: Path
     terminal.press("/condition:terminal\r")
     terminal.until("of 36")
     terminal.press("/" + "\x7f" * 20 + "\r")
-    terminal.until("what needs eyes;", within=10)
+    terminal.until("needs attention")
 
 
 def test_keys_typed_ahead_after_a_search_are_the_items(folder: Path) -> None:
@@ -125,7 +127,7 @@ def test_keys_typed_ahead_after_a_search_are_the_items(folder: Path) -> None:
     terminal.press("\r")
     terminal.until("native status")
     terminal.press("/status\rnnn")
-    assert "statusn" not in terminal.until("lines with status")
+    assert "statusn" not in terminal.until("lines contain status")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -133,7 +135,7 @@ def test_a_signal_ends_it_with_the_terminal_restored(folder: Path, number: signa
     terminal = opened(folder, "queue.db")
     terminal.until("36 terminal")
     terminal.child.kill(number)
-    assert terminal.left(5) == 128 + number
+    assert terminal.left() == 128 + number
     assert b"\x1b[?1049l" in terminal.sent
 
 
@@ -150,18 +152,19 @@ def stalled(folder: Path) -> Terminal:
 def test_a_signal_ends_it_though_the_terminal_takes_nothing(folder: Path) -> None:
     terminal = stalled(folder)
     terminal.child.kill(signal.SIGTERM)
-    end = time.monotonic() + 10
+    end = time.monotonic() + PATIENCE
     while terminal.child.isalive():
         assert time.monotonic() < end, "it waits for its terminal"
         time.sleep(0.05)
 
 
+@campaign
 def test_a_terminal_that_took_nothing_for_a_while_is_painted_anew(folder: Path) -> None:
     terminal = stalled(folder)
     time.sleep(3)
     terminal.press("2")
     time.sleep(1)
-    terminal.until("task-00", within=10)
+    terminal.until("task-00")
     missed = sound(terminal)
     terminal.press("1")
     terminal.until("36 terminal")

@@ -1,4 +1,4 @@
-"""Long texts: wrapped so that every character is on the screen, also beside a scrollbar."""
+"""Long texts are wrapped so that every character is visible, also next to a scrollbar."""
 
 from __future__ import annotations
 

@@ -9,18 +9,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from console.core.desk import Desk
-from console.core.limits import Limits
+from console.core.confirm import Limits
 from console.core.operations import Operations
 from console.core.policy import PolicyOverride
 from console.core.ports import Clock, Never
+from console.core.session import Session
 from console.testing import FrozenClock
-from console.trail.store import open_book
+from console.trail.store import open_trail
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.backend import Options
 from plugins.sqlite_queue.schema import ASYNC_TASKS_DDL, TASKS_DDL
 
 NOON = datetime(2026, 11, 16, 3, 12, 40, tzinfo=UTC)
+TYPES = ("ANALYZE_ANSWER", "ANALYZE_PROFILE", "EMBED", "T")
 ERRORS = (
     "HTTP 429 rate limit exceeded, retry after {n} s",
     "ConnectionError: timeout after 30 s talking to api.example.com",
@@ -52,7 +53,7 @@ def async_row(n: int, now: datetime) -> tuple[Any, ...]:
     made = now - timedelta(minutes=3 * n + 5)
     return (
         f"task-{n:05}",
-        ("ANALYZE_ANSWER", "ANALYZE_PROFILE", "EMBED")[n % 3],
+        TYPES[n % 3],
         f"answer-{n}",
         status,
         attempts,
@@ -111,8 +112,10 @@ def open_queue(
     policy: PolicyOverride | None = None,
     deadline: float = 5,
     clock: Clock | None = None,
+    types: Sequence[str] = (),
 ) -> SqliteQueue:
-    options = Options(url=f"sqlite:///{path}", dialect=dialect)  # type: ignore[arg-type]
+    taken = (*TYPES, *filter(None, types))
+    options = Options(url=f"sqlite:///{path}", dialect=dialect, task_types=taken)  # type: ignore[arg-type]
     queue = SqliteQueue.open(
         name, options, policy or PolicyOverride(), read_only=read_only, deadline=timedelta(seconds=deadline)
     )
@@ -121,21 +124,21 @@ def open_queue(
     return queue
 
 
-def desk(entries: Sequence[Any], clock: Clock | None = None, **more: Any) -> Desk:
+def session(entries: Sequence[Any], clock: Clock | None = None, **more: Any) -> Session:
     more.setdefault("refresh", timedelta(seconds=60))
-    return Desk(tuple(entries), clock or FrozenClock(NOON), Never(), Limits(), **more)
+    return Session(tuple(entries), clock or FrozenClock(NOON), Never(), Limits(), **more)
 
 
-def with_trail(laid: Desk, folder: Path) -> Desk:
-    """The same desk with a trail beside it, and so with a door to writes."""
+def with_trail(given: Session, folder: Path) -> Session:
+    """The same session with a trail, so that it can write."""
     url = f"sqlite:///{folder / 'state' / 'trail.db'}"
-    book = open_book(url, read_only=laid.read_only, anchor=None, clock=laid.clock)
-    backends = {backend.name: backend for backend in laid.backends}
-    operations = Operations(backends, book, laid.clock, limits=laid.limits, read_only=laid.read_only)
-    return replace(laid, book=book, operations=operations)
+    trail = open_trail(url, read_only=given.read_only, anchor=None, clock=given.clock)
+    backends = {backend.name: backend for backend in given.backends}
+    operations = Operations(backends, trail, given.clock, limits=given.limits, read_only=given.read_only)
+    return replace(given, trail=trail, operations=operations)
 
 
-def small_world(folder: Path, rows: int = 300, **more: Any) -> Desk:
+def small_world(folder: Path, rows: int = 300, **more: Any) -> Session:
     """Two queues, one warning, two views, a runbook."""
     make_async(folder / "analysis.db", rows)
     make_tasks(folder / "jobs.db", max(rows // 10, 5))
@@ -144,7 +147,7 @@ def small_world(folder: Path, rows: int = 300, **more: Any) -> Desk:
     clock = more.setdefault("clock", FrozenClock(NOON))
     read_only = bool(more.get("read_only"))
     policy = PolicyOverride(unrecoverable=("malformed",))
-    return desk(
+    return session(
         [
             open_queue(folder / "analysis.db", "analysis-queue", read_only=read_only, policy=policy, clock=clock),
             open_queue(folder / "jobs.db", "jobs", "tasks", read_only=read_only, clock=clock),

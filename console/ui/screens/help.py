@@ -1,4 +1,4 @@
-"""The keys of a place, from the catalogue."""
+"""Help: the keys of a screen, from the catalogue, and the filter language."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from console.core.catalogue import EVERYWHERE, PLACES, Action, actions_of
+from console.actions.catalogue import EVERYWHERE, PLACES, Action, actions_of
 from console.ui import safe
 from console.ui.actions import key_words
 from console.ui.cells import Cell
 from console.ui.widgets.text_pane import Line, TextPane
 
 _QUERY = (
-    ("backend:queue", "one backend; a comma means any of, * stands for anything"),
-    ("condition:terminal,stuck", "without one, what needs eyes is shown; condition:* shows all"),
+    ("backend:queue", "one system; a comma means or, * matches anything"),
+    ("condition:terminal,stuck", "without one, only what needs attention; condition:* shows all"),
     ("attempts>=3", "numbers compare with < <= > >="),
-    ("updated<2h  next<15m", "a duration is the distance from now"),
-    ("updated>2026-11-01T12:00Z", "a date or time is an instant, in UTC"),
-    ('error~"rate limit"', "contains, in any case"),
-    ("signature:7f3a", "the cause, as in Groups"),
-    ("recoverable:no", "the error matched an unrecoverable pattern"),
-    ("-error~timeout", "a leading - negates"),
-    ("timeout", "a bare word looks in error, id and references"),
+    ("updated<2h  next<15m", "a duration before or after now"),
+    ("updated>2026-11-01T12:00Z", "a date or time, in UTC"),
+    ('error~"rate limit"', "contains, upper or lower case"),
+    ("cause:7f3a", "one cause, by its signature"),
+    ("recoverable:no", "errors that the policy lists as unrecoverable"),
+    ("-error~timeout", "- in front means not"),
+    ("timeout", "a plain word is searched in error, id and references"),
 )
 
 
 class HelpScreen(ModalScreen[None]):
-    """Everything that can be done here."""
+    """Lists every action of a screen, the disabled ones with the reason."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q", "dismiss", "Close")]
 
@@ -43,7 +43,7 @@ class HelpScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         pane = TextPane()
         pane.add_class("dialog", "help")
-        pane.border_title = safe.phrase("Keys in [b]$place[/]", place=PLACES.get(self._place, "this place"))
+        pane.border_title = safe.phrase("Keys in [b]$place[/]", place=PLACES[self._place])
         pane.border_subtitle = safe.phrase("[$muted]esc closes[/]")
         yield pane
 
@@ -54,10 +54,10 @@ class HelpScreen(ModalScreen[None]):
 
     def _lines(self) -> list[Line]:
         lines: list[Line] = [self._line(action) for action in actions_of(self._place)]
-        lines += [[], [Cell("everywhere", "muted")]]
+        lines += [[], [Cell("on every screen", "muted")]]
         lines += [self._line(action) for action in actions_of(EVERYWHERE)]
-        lines.append([Cell(f"{'^p':<12} ", "accent"), Cell("Command palette: everything by name, themes too")])
-        if self._place in ("failures", "groups"):
+        lines.append([Cell(f"{'^p':<12} ", "accent"), Cell("Command palette: find every action by name")])
+        if self._place in ("failures", "causes"):
             lines += [[], [Cell("filter", "muted")]]
             lines += [[Cell(f"{example:<26} ", "accent"), Cell(words)] for example, words in _QUERY]
         return lines
@@ -65,7 +65,7 @@ class HelpScreen(ModalScreen[None]):
     def _line(self, action: Action) -> Line:
         keys = key_words(self._keymap.get(action.id, action.key))
         why = self._refused.get(action.id, "")
-        text = f"{action.help}  (not possible: {why})" if why else action.help
+        text = f"{action.help}  (not available: {why})" if why else action.help
         return [
             Cell(f"{safe.line(keys):<12} ", "muted" if why else "accent"),
             Cell(safe.line(text), "muted" if why else "plain"),

@@ -1,4 +1,4 @@
-"""Item: verdict and why, what happened, what is coming, the whole error, the native row."""
+"""Item: its verdict, next runs, history, whole error and native row."""
 
 from __future__ import annotations
 
@@ -18,21 +18,27 @@ from console.core.plan import Marked
 from console.core.text import ago, countdown
 from console.ui import cells, safe
 from console.ui.actions import bindings_of
+from console.ui.advice import fault_text
+from console.ui.backend_calls import off_loop
 from console.ui.cells import Cell
-from console.ui.lanes import off_loop
 from console.ui.messages import DetailReady
-from console.ui.screens.place import Place
-from console.ui.widgets.filter_bar import LeftInput, QueryInput
+from console.ui.screens.base import BaseScreen
+from console.ui.widgets.filter_bar import LeavableInput, QueryInput
 from console.ui.widgets.status_line import StatusLine
 from console.ui.widgets.text_pane import Line, TextPane
 
 _SIDE_BY_SIDE = 120
 _ROW_VALUE = 4_000
 _LONG = 20_000
+_RUNS_AGAIN = {
+    True: Cell("runs again automatically", "calm"),
+    False: Cell("does not run again automatically", "muted"),
+    None: Cell("cannot tell whether it runs again", "warning"),
+}
 
 
-class ItemScreen(Place):
-    """One item. `shown` is what the list knew, until the backend has told all."""
+class ItemScreen(BaseScreen):
+    """Shows the item as the list knew it until its details are read."""
 
     PLACE = "item"
     TAB = "failures"
@@ -45,8 +51,8 @@ class ItemScreen(Place):
         self._fault: Fault | None = None
         self._overrides: Sequence[tuple[datetime, str]] = ()
 
-    def compose_place(self) -> ComposeResult:
-        yield LeftInput(self._left, "look for", id="search")
+    def compose_content(self) -> ComposeResult:
+        yield LeavableInput(self._leave_search, "search", id="search")
         with Horizontal(id="panes"):
             yield TextPane(id="facts")
             yield TextPane(id="error")
@@ -68,13 +74,13 @@ class ItemScreen(Place):
     async def _read(self) -> None:
         key = self._item.key
         try:
-            lane = self.console_app.lanes[key.backend]
-            detail = await lane.ask(lambda backend: backend.item(key, self.desk.clock.now()))
+            caller = self.console_app.callers[key.backend]
+            detail = await caller.call(lambda backend: backend.item(key, self.session.clock.now()))
         except Fault as fault:
             self.post_message(DetailReady(None, fault))
             return
-        book = self.desk.book
-        overrides = [] if book is None else await off_loop(lambda: book.history_of(str(key)))
+        trail = self.session.trail
+        overrides = [] if trail is None else await off_loop(lambda: trail.history_of(str(key)))
         self.post_message(DetailReady(detail, overrides=overrides))
 
     @on(DetailReady)
@@ -90,7 +96,7 @@ class ItemScreen(Place):
         self._fill()
 
     def ticked(self) -> None:
-        """The countdown; a text that is long to wrap is left as it is."""
+        """Update the countdown, unless the error is so long that wrapping it again would be slow."""
         if self._item.verdict.next_retry is not None and len(self._item.error or "") < _LONG:
             self._fill()
 
@@ -98,32 +104,31 @@ class ItemScreen(Place):
         side_by_side = self.size.width >= _SIDE_BY_SIDE
         facts, error = self.query_one("#facts", TextPane), self.query_one("#error", TextPane)
         error.display = side_by_side
-        told = list(self._facts())
-        wrong = list(self._error())
+        facts_lines = list(self._facts())
+        error_lines = list(self._error())
         if not side_by_side:
-            told += [[], [Cell("error", "muted")], *wrong, [], *self._native()]
+            facts_lines += [[], [Cell("error", "muted")], *error_lines, [], *self._native()]
         else:
-            told += [[], *self._native()]
-            _set(error, wrong)
-        _set(facts, told)
+            facts_lines += [[], *self._native()]
+            _set(error, error_lines)
+        _set(facts, facts_lines)
 
-    # -- the words ---------------------------------------------------------------------------------
+    # -- text ---------------------------------------------------------------------------------
 
     def _facts(self) -> Iterator[Line]:
-        item, now = self._item, self.desk.clock.now()
+        item, now = self._item, self.session.clock.now()
         if self._fault is not None:
-            yield [Cell("✗ ", "error"), Cell(safe.line(str(self._fault), 400), "error")]
+            yield [Cell("✗ ", "error"), Cell(safe.line(fault_text(self._fault), 400), "error")]
             yield []
         state = cells.condition(item.condition)
         yield [Cell(f"{state.text}  ", state.tone), Cell(safe.line(item.verdict.why, 400))]
-        again = "runs again by itself" if item.verdict.will_run_again else "will not run again by itself"
-        yield [Cell(again, "calm" if item.verdict.will_run_again else "muted")]
+        yield [_RUNS_AGAIN[item.verdict.will_run_again]]
         yield []
         yield from self._table(item, now)
         schedule = self._detail.schedule if self._detail else ()
         if schedule:
             yield []
-            yield [Cell("ahead", "muted")]
+            yield [Cell("Next", "muted")]
             yield from ([Cell("  ○ ", "calm"), Cell(safe.line(step))] for step in schedule)
         yield []
         yield from self._timeline(now)
@@ -144,21 +149,21 @@ class ItemScreen(Place):
                 else f"{cells.moment(window.earliest)} – {cells.moment(window.latest)}"
             )
             yield _pair("next retry", f"{cells.next_retry(item, now).text}  ({when})")
-        recoverable = {None: "not judged", True: "yes", False: "no"}[item.verdict.recoverable]
+        recoverable = {None: "unclear", True: "yes", False: "no"}[item.verdict.recoverable]
         yield _pair("recoverable", recoverable)
         for name, moment in (("created", item.created_at), ("updated", item.updated_at)):
             if moment is not None:
                 yield _pair(name, f"{cells.moment(moment)}  ({ago(now - moment)})")
         if item.signature is not None:
             yield _pair("cause", item.signature)
-        if item.error and (page := self.desk.runbook(item.error)):
+        if item.error and (page := self.session.runbook(item.error)):
             yield _pair("runbook", page, "link", safe.address(page))
 
     def _timeline(self, now: datetime) -> Iterator[Line]:
         attempts = self._detail.attempts if self._detail else ()
-        yield [Cell("happened", "muted")]
+        yield [Cell("History", "muted")]
         if not attempts and not self._overrides:
-            yield [Cell("  nothing is kept", "muted")]
+            yield [Cell("  no history is stored", "muted")]
         for attempt in attempts:
             yield from _attempt_lines(attempt, now)
         for at, words in self._overrides:
@@ -185,7 +190,7 @@ class ItemScreen(Place):
 
     def action_back(self) -> None:
         if self.query_one("#search").display:
-            self._left(dropped=True)
+            self._leave_search(dropped=True)
         else:
             self.dismiss(None)
 
@@ -201,7 +206,7 @@ class ItemScreen(Place):
     def _typed(self, event: Input.Changed) -> None:
         self._look_for(event.value)
 
-    def _left(self, dropped: bool) -> None:
+    def _leave_search(self, dropped: bool) -> None:
         search = self.query_one("#search", QueryInput)
         self.set_focus(self.query_one("#facts"))
         if dropped:
@@ -217,7 +222,7 @@ class ItemScreen(Place):
         found = sum(len(pane.matches) for pane in panes if pane.display)
         line = self.query_one("#found", StatusLine)
         line.left = safe.phrase(
-            "[$muted] $count lines with[/] $needle  [$muted]n next, N previous[/]", count=found, needle=needle
+            "[$muted] $count lines contain[/] $needle  [$muted]n next, N previous[/]", count=found, needle=needle
         )
         line.display = bool(needle)
 
@@ -225,7 +230,7 @@ class ItemScreen(Place):
         for pane in reversed(list(self.query(TextPane))):
             if pane.display and pane.go_to_match(by):
                 return
-        self.console_app.say("Nothing to go to: / looks for a text", severity="information")
+        self.console_app.say("No match. Press / to search.")
 
     def action_next_match(self) -> None:
         self._go(1)
@@ -238,25 +243,25 @@ class ItemScreen(Place):
         if text:
             self.console_app.copy(text, "the error")
         else:
-            self.console_app.say("There is no error text", severity="information")
+            self.console_app.say("This item has no error text.")
 
     def action_copy_key(self) -> None:
-        self.console_app.copy(str(self._item.key), "the key")
+        self.console_app.copy(str(self._item.key), "the key of this item")
 
     def action_same_cause(self) -> None:
         if self._item.signature is None:
-            self.console_app.say("There is no error text to compare by", severity="information")
+            self.console_app.say("This item has no error text, so it has no cause.")
         else:
             signature = self._item.signature
             self.dismiss(None)
-            self.console_app.show_failures(f"signature:{signature}")
+            self.console_app.show_failures(f"cause:{signature}")
 
     def action_runbook(self) -> None:
-        page = self.desk.runbook(self._item.error) if self._item.error else None
+        page = self.session.runbook(self._item.error) if self._item.error else None
         if page:
-            self.console_app.copy(page, "the runbook's address")
+            self.console_app.copy(page, "the runbook link")
         else:
-            self.console_app.say("No runbook is configured for this error", severity="information")
+            self.console_app.say("No runbook is configured for this error.")
 
 
 def _set(pane: TextPane, lines: list[Line]) -> None:
@@ -270,7 +275,7 @@ def _pair(name: str, value: str, tone: str = "plain", link: str = "") -> Line:
 
 def _attempt_lines(attempt: Attempt, now: datetime) -> Iterator[Line]:
     number = "" if attempt.number is None else f"attempt {attempt.number}"
-    when = "time not kept" if attempt.at is None else f"{cells.moment(attempt.at)} ({ago(now - attempt.at)})"
+    when = "time unknown" if attempt.at is None else f"{cells.moment(attempt.at)} ({ago(now - attempt.at)})"
     parts = [part for part in (number, attempt.outcome, when) if part]
     if attempt.took is not None:
         parts.append(f"took {countdown(attempt.took)}")
@@ -279,4 +284,4 @@ def _attempt_lines(attempt: Attempt, now: datetime) -> Iterator[Line]:
     if attempt.error:
         yield [Cell("  │ ", "muted"), Cell(safe.line(cells.telling_line(attempt.error)), "muted")]
     if attempt.next_delay is not None:
-        yield [Cell("  │ ", "muted"), Cell(f"then waits {countdown(attempt.next_delay)}", "muted")]
+        yield [Cell("  │ ", "muted"), Cell(f"then waited {countdown(attempt.next_delay)}", "muted")]

@@ -1,4 +1,4 @@
-"""Overview: a card per backend, and the retries that are coming."""
+"""Overview: a card per system, and the retries of the next hour or day."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Static
 
-from console.core.catalogue import NO_CONFIG
+from console.actions.catalogue import NO_CONFIG
+from console.core.text import as_of
 from console.ui import safe
 from console.ui.actions import bindings_of
-from console.ui.screens.place import Place
-from console.ui.widgets.backend_card import BackendCard
+from console.ui.screens.base import BaseScreen
+from console.ui.startup import card_columns
+from console.ui.widgets.backend_card import BackendCard, ages_of
 from console.ui.widgets.upcoming_chart import UpcomingChart
 
-_WELCOME = """[b]No backends are configured yet.[/b]
+_WELCOME = """[b]No systems are configured yet.[/b]
 
-Write them into [$accent]$config[/], then start again:
+Add them to [$accent]$config[/] and start again:
 
 [$muted]  backends:
     jobs:
@@ -28,38 +30,32 @@ Write them into [$accent]$config[/], then start again:
       dialect: tasks
       url: "sqlite:////srv/jobs/queue.db"[/]
 
-[$accent]config.example.yaml[/] shows all that can be said there,
-[$accent]retriage check[/] tells whether it works,
-[$accent]retriage demo[/] opens a sandbox world to look around in.$offer"""
+[$accent]config.example.yaml[/] shows every option.
+[$accent]retriage check[/] tests the config.
+[$accent]retriage demo[/] opens a demo with made-up systems.$offer"""
 _OFFER = """
 
-[b $accent]d[/] opens that world here and now: nothing in it is real,
-and nothing outside it is touched."""
+Press [b $accent]d[/] to open the demo now. It touches nothing of yours."""
 
 _LOW = 20
-"""Lines of a terminal below which the chart gives way."""
+"""Below this many lines the chart is drawn smaller."""
 
 
-class OverviewScreen(Place):
+class OverviewScreen(BaseScreen):
     """Where the console opens."""
 
     PLACE = "overview"
     BINDINGS: ClassVar[list[BindingType]] = list(bindings_of("overview"))
 
-    def compose_place(self) -> ComposeResult:
-        if not self.desk.entries:
-            yield Static(self._welcome(), classes="welcome")
+    def compose_content(self) -> ComposeResult:
+        if not self.session.entries:
+            offer = Content.from_markup(_OFFER) if self.console_app.offers_demo else Content("")
+            yield Static(safe.phrase(_WELCOME, config=self.session.config, offer=offer), classes="welcome")
             return
         with Container(id="cards-scroll"), Container(id="cards"):
-            for name in self.console_app.healths:
-                yield BackendCard(name)
+            for health in self.console_app.monitor.healths.values():
+                yield BackendCard(health)
         yield UpcomingChart()
-
-    def _welcome(self) -> Content:
-        if self.console_app.opening:
-            return Content.from_markup("[$muted]a moment…[/]")
-        offer = Content.from_markup(_OFFER) if self.console_app.demo else Content("")
-        return safe.phrase(_WELCOME, config=self.desk.config, offer=offer)
 
     def on_mount(self) -> None:
         self.on_resize()
@@ -67,34 +63,33 @@ class OverviewScreen(Place):
     def on_resize(self) -> None:
         self.set_class(self.size.height < _LOW, "low")
         for grid in self.query("#cards"):
-            cards = len(self.desk.entries)
-            grid.set_class(self.size.width >= 120 and cards > 1, "two")
-            grid.set_class(self.size.width >= 200 and cards > 2, "three")
-
-    async def reseated(self, renamed: bool) -> None:
-        await super().reseated(renamed)
-        if renamed:
-            await self.recompose()
-            self.refresh_bindings()
+            grid.set_classes(card_columns(self.size.width, len(self.session.entries)))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "demo" and not self.has(NO_CONFIG):
-            return False  # nobody with backends looks for it
+            return False  # hidden, not greyed
         return super().check_action(action, parameters)
 
     def ticked(self) -> None:
-        self.on_resize()
-        now, healths = self.desk.clock.now(), self.console_app.healths
+        now, healths = self.session.clock.now(), self.console_app.monitor.healths
         for card in self.query(BackendCard):
-            card.now = now
             card.health = healths[card.backend]
+            card.ages = ages_of(healths[card.backend], now, self.session.refresh)
+        read = [at for health in healths.values() if (at := health.read_at.get("retries")) is not None]
         for chart in self.query(UpcomingChart):
             chart.healths = dict(healths)
+            chart.age = as_of(now - min(read), self.session.refresh) if read else ""
+
+    def on_screen_resume(self) -> None:
+        self.console_app.monitor.show(True)
+
+    def on_screen_suspend(self) -> None:
+        self.console_app.monitor.show(False)
 
     def has(self, need: str) -> bool:
         if need == NO_CONFIG:
-            return self.console_app.demo is not None and not self.desk.entries
-        return bool(self.desk.entries)
+            return self.console_app.offers_demo and not self.session.entries
+        return bool(self.session.entries)
 
     def _card(self) -> BackendCard | None:
         if isinstance(self.focused, BackendCard):
@@ -111,7 +106,6 @@ class OverviewScreen(Place):
 
     def action_demo(self) -> None:
         self.console_app.open_demo()
-        self.query_one(".welcome", Static).update(self._welcome())
 
     def action_span(self) -> None:
         for chart in self.query(UpcomingChart):
@@ -125,4 +119,4 @@ class OverviewScreen(Place):
 
     def action_copy(self) -> None:
         if card := self._card():
-            self.console_app.copy(self.console_app.healths[card.backend].place, "where it is attached")
+            self.console_app.copy(card.health.place, "the address of this system")

@@ -1,4 +1,4 @@
-"""A short list to choose from, narrowed by typing."""
+"""A dialog with a list of choices, filtered by typing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from console.ui.widgets.filter_bar import QueryInput
 
 
 class Choice(NamedTuple):
-    """What is returned, and how it is shown."""
+    """A value to return, with its title and a hint."""
 
     value: str
     title: str
@@ -27,7 +27,7 @@ class Choice(NamedTuple):
 
 
 class PickScreen(ModalScreen[str | None]):
-    """Enter takes the highlighted choice; with `free`, else what was typed."""
+    """Enter returns the highlighted choice, or, if `free` is set and nothing matches, the typed text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel"),
@@ -40,12 +40,12 @@ class PickScreen(ModalScreen[str | None]):
         self._title = title
         self._choices = choices
         self._free = free
-        self._fitting: Sequence[Choice] = choices
+        self._matching: Sequence[Choice] = choices
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = safe.shown(self._title)
-            yield QueryInput(placeholder=self._free or "type to narrow")
+            yield QueryInput(placeholder=self._free or "type to filter")
             yield OptionList()
 
     def on_mount(self) -> None:
@@ -54,15 +54,15 @@ class PickScreen(ModalScreen[str | None]):
 
     def _show(self, typed: str) -> None:
         low = ascii_lower(typed.strip())
-        self._fitting = [c for c in self._choices if low in ascii_lower(c.title) or low in ascii_lower(c.hint)]
+        self._matching = [c for c in self._choices if low in ascii_lower(c.title) or low in ascii_lower(c.hint)]
         options = self.query_one(OptionList)
         options.clear_options()
-        wide = min(max((len(c.title) for c in self._fitting), default=0), 30)
+        wide = min(max((len(c.title) for c in self._matching), default=0), 30)
         options.add_options(
             Option(safe.phrase("$title  [$muted]$hint[/]", title=safe.fit(safe.line(c.title), wide), hint=c.hint))
-            for c in self._fitting
+            for c in self._matching
         )
-        if self._fitting:
+        if self._matching:
             options.highlighted = 0
 
     @on(Input.Changed)
@@ -72,14 +72,14 @@ class PickScreen(ModalScreen[str | None]):
     @on(Input.Submitted)
     def _entered(self, event: Input.Submitted) -> None:
         highlighted = self.query_one(OptionList).highlighted
-        if self._fitting and highlighted is not None:
-            self.dismiss(self._fitting[highlighted].value)
+        if self._matching and highlighted is not None:
+            self.dismiss(self._matching[highlighted].value)
         elif self._free and event.value.strip():
             self.dismiss(event.value.strip())
 
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self._fitting[event.option_index].value)
+        self.dismiss(self._matching[event.option_index].value)
 
     def action_move(self, by: int) -> None:
         options = self.query_one(OptionList)

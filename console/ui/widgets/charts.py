@@ -1,4 +1,4 @@
-"""Bars and sparks: pure functions from numbers to characters."""
+"""Small charts made of block characters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ACROSS = " ▏▎▍▌▋▊▉█"
 
 
 def spark(counts: Sequence[int]) -> str:
-    """One line; whatever is not zero is seen."""
+    """A chart in one line. Every count above zero is visible."""
     top = max(counts, default=0)
     if not top:
         return "▁" * len(counts)
@@ -17,7 +17,7 @@ def spark(counts: Sequence[int]) -> str:
 
 
 def columns(counts: Sequence[int], height: int) -> list[str]:
-    """Several lines from the top down; whatever is not zero is seen."""
+    """A column chart as lines from the top down. Every count above zero is visible."""
     top = max(counts, default=0)
     eighths = [0 if not count else max(1, round(count / top * height * 8)) for count in counts]
     return [
@@ -26,17 +26,7 @@ def columns(counts: Sequence[int], height: int) -> list[str]:
 
 
 def bar(share: float, width: int) -> str:
-    """A bar from the left; whatever is not zero is seen."""
+    """A horizontal bar. Every share above zero is visible."""
     eighths = max(round(share * width * 8), 1 if share > 0 else 0)
     full, rest = divmod(min(eighths, width * 8), 8)
     return "█" * full + (_ACROSS[rest] if rest else "")
-
-
-def gathered(counts: Sequence[int], buckets: int) -> list[int]:
-    """The same counts in fewer buckets."""
-    if buckets >= len(counts):
-        return list(counts)
-    sums = [0] * buckets
-    for index, count in enumerate(counts):
-        sums[index * buckets // len(counts)] += count
-    return sums

@@ -1,4 +1,4 @@
-"""The filter bar: a line of the query language, tried while it is typed, with the mistake in one line below."""
+"""The filter bar: an input for the query language. A filter applies while it is typed; mistakes are shown below."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from textual.widgets import Input, Static
 from console.core.faults import Fault
 from console.core.query import Filter
 from console.ui import safe
+from console.ui.textual_workarounds import bindings_for
 from console.ui.widgets.line_table import LineTable
 
 _DEBOUNCE = 0.25
-_TAKEN_WITHIN = 1.0
+_ARRIVE_WITHIN = 1.0
 
 
 class QueryInput(Input):
-    """An input whose text is harmless whatever is pasted. Its cursor stands still: nothing is sent for nothing."""
+    """An input with safe text, whatever is pasted. Its cursor does not blink, which would send bytes all the time."""
 
     def on_mount(self) -> None:
         self.cursor_blink = False
@@ -36,9 +37,11 @@ class QueryInput(Input):
         return safe.line(value, 2_000)
 
 
-class LeftInput(QueryInput):
-    """An input that is left by enter or escape. The app carries that out before it looks at the next key, which is
-    meant for what is behind the input; a message of ours would come after it."""
+class LeavableInput(QueryInput):
+    """An input that is left by enter or escape.
+
+    These are priority bindings, so that the next key already goes to what has the focus then, however fast it comes.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "leave(False)", show=False, priority=True),
@@ -50,34 +53,34 @@ class LeftInput(QueryInput):
         self._leave = leave
 
     async def on_key(self, event: events.Key) -> None:
-        """Keys that edit are carried out here, in turn: from the app they would come after an enter behind them."""
-        editing = [binding for binding in self._bindings.key_to_bindings.get(event.key, ()) if not binding.priority]
+        """Run editing keys here, in order: run by the app, they could come after an enter that was typed later."""
+        editing = [binding for binding in bindings_for(self, event.key) if not binding.priority]
         if editing:
             event.stop()
             event.prevent_default()
             await self.run_action(editing[0].action)
 
     async def action_leave(self, dropped: bool) -> None:
-        await self._taken()
+        await self._typed_keys_arrived()
         self._leave(dropped)
 
-    async def _taken(self) -> None:
-        """Until every key that was typed before is a character of the text."""
-        taken = asyncio.Event()
-        self.call_later(taken.set)
+    async def _typed_keys_arrived(self) -> None:
+        """Wait until every key that was typed before is part of the text."""
+        arrived = asyncio.Event()
+        self.call_later(arrived.set)
         with suppress(TimeoutError):
-            async with asyncio.timeout(_TAKEN_WITHIN):
-                await taken.wait()
+            async with asyncio.timeout(_ARRIVE_WITHIN):
+                await arrived.wait()
 
 
 class FilterBar(Vertical):
-    """`filter` is the last one that was understood; a mistake does not change it."""
+    """`filter` is the last valid one; a mistake does not change it."""
 
     filter: reactive[Filter] = reactive(Filter, init=False)
     problem: reactive[str] = reactive("")
 
     class Changed(Message):
-        """Another filter holds."""
+        """The filter has changed."""
 
         def __init__(self, filter: Filter) -> None:
             super().__init__()
@@ -91,7 +94,7 @@ class FilterBar(Vertical):
     def compose(self) -> ComposeResult:
         with Horizontal():
             yield Static("/", classes="slash")
-            yield LeftInput(self._leave, self._placeholder)
+            yield LeavableInput(self._leave, self._placeholder)
         yield Static(classes="problem")
 
     @property
@@ -99,9 +102,9 @@ class FilterBar(Vertical):
         return self.query_one(QueryInput)
 
     def set_text(self, text: str) -> None:
-        """Put a filter in, as if it had been typed and entered."""
+        """Apply a filter as if it had been typed."""
         self.input.value = text
-        self._try(text)
+        self._apply(text)
 
     def watch_problem(self, problem: str) -> None:
         line = self.query_one(".problem", Static)
@@ -113,22 +116,22 @@ class FilterBar(Vertical):
         event.stop()
         if self._timer is not None:
             self._timer.stop()
-        self._timer = self.set_timer(_DEBOUNCE, lambda: self._try(event.value))
+        self._timer = self.set_timer(_DEBOUNCE, lambda: self._apply(event.value))
 
     def _leave(self, dropped: bool) -> None:
         if dropped:
             self.input.value = str(self.filter)
-        self._try(self.input.value)
+        self._apply(self.input.value)
         if not self.problem:
             self.screen.set_focus(self.screen.query_one(LineTable))
 
-    def _try(self, text: str) -> None:
+    def _apply(self, text: str) -> None:
         if self._timer is not None:
             self._timer.stop()
         try:
             found = Filter.parse(text)
         except Fault as fault:
-            self.problem = f"{fault.where}: {fault.detail}. {fault.fix}"
+            self.problem = str(fault)
             return
         self.problem = ""
         if found != self.filter:

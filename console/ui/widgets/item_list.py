@@ -1,11 +1,12 @@
-"""The triage list: items of all backends, read as they are looked at, found again by key and never by number."""
+"""The failures list: items of all backends, read as they scroll into view. The cursor stays on its item by key."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual.geometry import Region
@@ -15,37 +16,38 @@ from textual.reactive import reactive
 from console.core.faults import Fault
 from console.core.item import Item, ItemKey
 from console.core.query import Filter, Sort
+from console.ui.backend_calls import BackendCallers, CancelFlag
 from console.ui.cells import ITEM_COLUMNS, Cell
-from console.ui.lanes import Lanes, Raised
-from console.ui.reports import Reports
-from console.ui.rows import Departed, Gap, Row, key_of, sign, stand_in
+from console.ui.rows import Departed, Gap, Row, key_of, line_of, sign
 from console.ui.widgets.line_table import GAP, KEPT_LINES, LineTable
 from console.ui.widgets.marking import Marking
+from console.ui.worker_errors import ReportsWorkerErrors
 
 if TYPE_CHECKING:
-    from console.ui.feed import Chunk, Feed
+    from console.ui.merged_pager import Chunk, MergedPager
 
 _COLUMNS = tuple(column for column, _ in ITEM_COLUMNS)
 _RENDER = tuple(render for _, render in ITEM_COLUMNS)
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _TICKING = tuple(index for index, column in enumerate(_COLUMNS) if column.ticks)
 
 
 class Question(NamedTuple):
-    """What is listed."""
+    """The filter and sort of a list."""
 
     filter: Filter
     sort: Sort
 
 
-class ItemList(Reports, Marking):
-    """A virtual list. The parent sets `question` and `estimate`; reading, marks and the cursor are its own."""
+class ItemList(ReportsWorkerErrors, Marking):
+    """A virtual list. The parent sets `question` and `estimate`; the list reads its rows itself."""
 
     question: reactive[Question | None] = reactive(None, init=False, repaint=False, always_update=True)
     estimate: reactive[int | None] = reactive(None, init=False, repaint=False)
-    """How many rows there will be, as far as somebody has counted."""
+    """The expected number of rows, once they were counted."""
 
     class Moved(Message):
-        """Another item is under the cursor, or the same one has changed."""
+        """The item under the cursor is another one, or has changed."""
 
         def __init__(self, item: Item | None, row: int) -> None:
             super().__init__()
@@ -53,7 +55,7 @@ class ItemList(Reports, Marking):
             self.row = row
 
     class Chosen(Message):
-        """Enter or a double click on an item."""
+        """Enter was pressed on an item, or it was double-clicked."""
 
         def __init__(self, item: Item) -> None:
             super().__init__()
@@ -63,34 +65,36 @@ class ItemList(Reports, Marking):
         """Rows have arrived."""
 
     class Refused(Message):
-        """The question cannot be answered as it stands."""
+        """The filter or sort cannot be used."""
 
         def __init__(self, fault: Fault) -> None:
             super().__init__()
             self.fault = fault
 
     class SortAsked(Message):
-        """A column's title was clicked."""
+        """The heading of a column was clicked."""
 
         def __init__(self, sort: Sort) -> None:
             super().__init__()
             self.sort = sort
 
-    def __init__(self, lanes: Lanes, clock: Callable[[], datetime], *, id: str | None = None) -> None:
+    def __init__(self, callers: BackendCallers, clock: Callable[[], datetime], *, id: str | None = None) -> None:
         super().__init__(_COLUMNS, id=id)
-        self.lanes = lanes
+        self.callers = callers
         self.clock = clock
         self.from_end = False
-        self._feed: Feed | None = None
-        self._stop = Raised()
+        self._pager: MergedPager | None = None
+        self._stop = CancelFlag()
         self._generation = 0
         self._cursor_key: ItemKey | None = None
         self._ticked: dict[int, tuple[str, ...]] = {}
-        """What the countdowns of a row were last seen to say."""
+        """The texts of the time-dependent cells of each row, as they were last drawn."""
         self._reading = False
         self._again = False
-        """Somebody wanted it read again while it was being read."""
-        self._announced: tuple[Item | None, int] | None = None
+        """Another read was requested during a read."""
+        self._asked = False
+        """A person wants the rows on screen to be read again, whatever it costs."""
+        self._announced: tuple[Row | None, int] | None = None
 
     def on_mount(self) -> None:
         self.set_interval(1.0, self._tick)
@@ -98,19 +102,19 @@ class ItemList(Reports, Marking):
     # -- what a row is ---------------------------------------------------------------------------
 
     def total(self) -> int:
-        feed = self._feed
-        if feed is None:
+        pager = self._pager
+        if pager is None:
             return 0
-        if feed.complete:
-            return feed.known
-        return max(feed.known + 1, self.estimate or 0)
+        if pager.complete:
+            return pager.known
+        return max(pager.known + 1, self.estimate or 0)
 
     def _number(self, row: int) -> int:
-        """A row of the list as a number of the feed; they run against each other when it starts at the end."""
+        """A row of the list as a number of the pager, which counts from the end when it reads backwards."""
         return self.total() - 1 - row if self.from_end else row
 
     def row_at(self, row: int) -> Row | None:
-        return None if self._feed is None else self._feed.row(self._number(row))
+        return None if self._pager is None else self._pager.row(self._number(row))
 
     def item_at(self, row: int) -> Item | None:
         match self.row_at(row):
@@ -122,8 +126,8 @@ class ItemList(Reports, Marking):
                 return None
 
     def items_read(self) -> Iterator[Item]:
-        """Those that are kept."""
-        rows = self._feed.loaded() if self._feed is not None else ()
+        """The items in memory."""
+        rows = self._pager.loaded() if self._pager is not None else ()
         return (row for _, row in rows if isinstance(row, Item))
 
     @property
@@ -133,16 +137,25 @@ class ItemList(Reports, Marking):
 
     @property
     def empty(self) -> bool:
-        """Everything was read, and there is nothing."""
-        return self._feed is not None and self._feed.complete and not self._feed.known
+        """Everything was read, and there are no rows."""
+        return self._pager is not None and self._pager.complete and not self._pager.known
 
     @property
     def complete(self) -> bool:
-        return self._feed is not None and self._feed.complete
+        return self._pager is not None and self._pager.complete
 
     @property
     def scanned(self) -> int:
-        return 0 if self._feed is None else self._feed.scanned
+        return 0 if self._pager is None else self._pager.scanned
+
+    def age(self) -> float:
+        """How many seconds ago the oldest page of a backend on screen was read."""
+        if self._pager is None:
+            return 0.0
+        keys = (key_of(self.row_at(row)) for row in self.rows_on_screen())
+        source = self._pager.source
+        read = [at for name in {key.backend for key in keys if key is not None} if (at := source.read_at(name))]
+        return monotonic() - min(read) if read else 0.0
 
     def rows_on_screen(self) -> range:
         return range(self.top, min(self.top + self.rows_shown, self.total()))
@@ -150,7 +163,7 @@ class ItemList(Reports, Marking):
     def cells_at(self, row: int) -> Sequence[Cell] | Cell:
         found = self.row_at(row)
         if not isinstance(found, Item):
-            return stand_in(found)
+            return line_of(found)
         now = self.clock()
         cells = [render(found, now) for render in _RENDER]
         if len(self._ticked) >= KEPT_LINES:
@@ -185,61 +198,52 @@ class ItemList(Reports, Marking):
         self.set_reactive(LineTable.cursor, 0)
         self.scroll_to(y=0, animate=False)
 
-    def reseat(self, lanes: Lanes) -> None:
-        """The backends are reached another way now; what was shown stays until they have answered."""
-        shown = () if self._feed is None else tuple(row for _, row in self._feed.loaded())
-        self.lanes = lanes
-        if self.question is not None:
-            self._begin(self.question, from_end=False, shown=shown)
-
-    def _begin(self, question: Question, from_end: bool, shown: tuple[Row, ...] = ()) -> None:
-        from console.ui.feed import Chunk, Feed, Source  # behind the first frame, as all that reads
+    def _begin(self, question: Question, from_end: bool) -> None:
+        from console.ui.merged_pager import MergedPager, PageSource  # late, to keep the first frame fast
 
         self._stop.requested = True
-        self._stop = Raised()
+        self._stop = CancelFlag()
         self._generation += 1
         self.from_end = from_end
-        source = Source(
-            self.lanes, question.filter, question.sort, from_end, self.clock, self._stop, self._woken(self._generation)
+        woken = self._woken(self._generation)
+        self._pager = MergedPager(
+            PageSource(self.callers, question.filter, question.sort, from_end, self.clock, self._stop, woken)
         )
-        self._feed = Feed(source)
         self._ticked.clear()
         self._reading = self._again = False
-        if shown:
-            self._feed.accept(0, Chunk(shown, source.start()))
-            self.reload()
-            return
         self.resized()
         self.refresh()
         self.read_wanted()
 
     def _woken(self, generation: int) -> Callable[[], None]:
-        return lambda: self.reload() if generation == self._generation and self.is_mounted else None
+        return lambda: self.reload(asked=False) if generation == self._generation and self.is_mounted else None
 
     def read_wanted(self) -> None:
-        """Read what is looked at and not there yet, and a little beyond."""
-        if self._feed is None or self._reading or self._wanted() is None:
+        """Read the rows on screen that are missing, and some around them."""
+        if self._pager is None or self._reading or self._wanted() is None:
             return
         self._reading = True
-        self.start(partial(self._read, self._generation), "feed")
+        self.start(partial(self._read, self._generation), "pager")
 
     def _wanted(self) -> int | None:
-        assert self._feed is not None
-        first, last = self._looked_at(self._feed.beyond)
-        return self._feed.wanted(first, last)
+        assert self._pager is not None
+        first, last = self._looked_at(self._pager.beyond)
+        return self._pager.wanted(first, last)
 
     def _looked_at(self, around: int = 0) -> tuple[int, int]:
         ends = sorted((self._number(self.top), self._number(self.top + self.rows_shown)))
         return max(ends[0] - around, 0), max(ends[1] + around, 0)
 
     async def _read(self, generation: int) -> None:
-        feed = self._feed
+        pager = self._pager
+        if pager is not None:
+            pager.source.begin(asked=True)
         try:
-            while feed is not None and generation == self._generation and (index := self._wanted()) is not None:
-                chunk = await feed.read(index)
+            while pager is not None and generation == self._generation and (index := self._wanted()) is not None:
+                chunk = await pager.read(index)
                 if generation != self._generation:
                     return
-                self._take(lambda index=index, chunk=chunk: feed.accept(index, chunk))  # type: ignore[misc]
+                self._take(lambda index=index, chunk=chunk: pager.accept(index, chunk))  # type: ignore[misc]
         except Fault as fault:
             if generation == self._generation:
                 self.post_message(self.Refused(fault))
@@ -248,21 +252,28 @@ class ItemList(Reports, Marking):
                 self._reading = False
                 if self._again:
                     self._again = False
-                    self.call_later(self.reload)
+                    self.call_later(partial(self.reload, asked=False))
 
-    def reload(self) -> None:
-        """Read again what is on the screen; the cursor stays on its item, marks stay."""
-        if self._feed is None or self._reading:
+    def reload(self, *, asked: bool = True) -> None:
+        """Read the rows on screen again. The cursor and the marks stay on their items."""
+        self._asked = self._asked or asked
+        if self._pager is None or self._reading:
             self._again = self._reading
             return
         self._reading = True
-        self.start(partial(self._read_again, self._generation), "feed")
+        self.start(partial(self._read_again, self._generation), "pager")
 
     async def _read_again(self, generation: int) -> None:
-        feed = self._feed
-        assert feed is not None
+        pager = self._pager
+        from console.ui.merged_pager import with_rows
+
+        assert pager is not None
+        pager.source.begin(asked=self._asked)
+        self._asked = False
         try:
-            begin, chunks = await feed.reread(*self._looked_at())
+            begin, chunks = await pager.reread(*self._looked_at())
+            shown = [row for row in map(self.row_at, self.rows_on_screen()) if row is not None]
+            chunks = with_rows(chunks, await pager.source.read_by_key(shown))
             departed = await self._departed(chunks)
         except Fault as fault:
             if generation == self._generation:
@@ -274,45 +285,45 @@ class ItemList(Reports, Marking):
         number = self._number(self.cursor)
 
         def take() -> None:
-            feed.replace(begin, chunks)
+            pager.replace(begin, chunks)
             if departed is not None:
-                feed.keep_in_place(number, departed)
+                pager.keep_in_place(number, departed)
 
         self._reading = False
         self._take(take)
         self.read_wanted()
 
     async def _departed(self, chunks: Iterable[Chunk]) -> Departed | None:
-        """The item under the cursor as it is now, when the list no longer has it where it was."""
+        """The item under the cursor as it is now, if the list no longer contains it."""
         key, item = self._cursor_key, self.item
-        if key is None or item is None or key.backend not in self.lanes:
+        if key is None or item is None or key.backend not in self.callers:
             return None
         rows = [row for chunk in chunks for row in chunk.rows]
         silent = {row.backend for row in rows if isinstance(row, Gap)}
         if key.backend in silent or any(key_of(row) == key for row in rows):
             return None
         with suppress(Fault):
-            found = await self.lanes[key.backend].ask(lambda backend: backend.items([key], self.clock()))
+            found = await self.callers[key.backend].call(lambda backend: backend.items([key], self.clock()))
             return Departed(found.get(key, item), key in found)
         return Departed(item, True)
 
     def _take(self, change: Callable[[], None]) -> None:
-        """Let the feed change, then put cursor and scroll back on the item they were on."""
+        """Change the pager, then put the cursor and the scroll position back on their item."""
         key, cursor, top, total = self._cursor_key, self.cursor, self.top, self.total()
-        shown = [self.row_at(row) for row in self.rows_on_screen()]
+        shown = self._shown()
         change()
         if self.from_end:
             cursor += self.total() - total
             top += self.total() - total
         if key is not None and key_of(self.row_at(cursor)) != key:
-            number = next((n for n, row in self._feed.loaded() if key_of(row) == key), None) if self._feed else None
+            number = next((n for n, row in self._pager.loaded() if key_of(row) == key), None) if self._pager else None
             if number is not None:
                 at = self._number(number)
                 top = 0 if top == 0 and at < self.rows_shown else top + at - cursor
                 cursor = at
         self.resized()
         cursor = max(0, min(cursor, self.total() - 1))
-        if cursor != self.cursor or top != self.top or shown != [self.row_at(row) for row in self.rows_on_screen()]:
+        if cursor != self.cursor or top != self.top or shown != self._shown():
             self.set_reactive(LineTable.cursor, cursor)
             if top != self.top:
                 self.scroll_to(y=max(top, 0), animate=False, force=True)
@@ -320,8 +331,12 @@ class ItemList(Reports, Marking):
         self.moved()
         self.post_message(self.Loaded())
 
+    def _shown(self) -> list[Row | None]:
+        """What the rows on screen show. When they were read does not matter."""
+        return [_undated(self.row_at(row)) for row in self.rows_on_screen()]
+
     def _tick(self) -> None:
-        """Repaint the countdowns that have changed, and nothing else."""
+        """Repaint only the countdowns that have changed."""
         if not self.is_on_screen or self.app.screen is not self.screen:
             return
         now, x, places = self.clock(), self.margin_left, {}
@@ -353,8 +368,9 @@ class ItemList(Reports, Marking):
     def moved(self) -> None:
         item = self.item
         self._cursor_key = None if item is None else item.key
-        if self._announced != (item, self.cursor):
-            self._announced = (item, self.cursor)
+        announced = (_undated(item), self.cursor)
+        if self._announced != announced:
+            self._announced = announced
             self.post_message(self.Moved(item, self.cursor))
         self.read_wanted()
 
@@ -369,8 +385,8 @@ class ItemList(Reports, Marking):
         self.cursor = 0
 
     def action_last(self) -> None:
-        """The end is read from the end; nothing in between is."""
-        if self._feed is not None and self.question is not None and not self.from_end and not self._feed.complete:
+        """Read the last rows backwards, without the rows in between."""
+        if self._pager is not None and self.question is not None and not self.from_end and not self._pager.complete:
             self._cursor_key = None
             self._begin(self.question, from_end=True)
         self.cursor = self.total() - 1
@@ -384,3 +400,8 @@ class ItemList(Reports, Marking):
         if self.question is not None and self.question.sort.field is field:
             sort = Sort(field, not self.question.sort.descending)
         self.post_message(self.SortAsked(sort))
+
+
+def _undated(row: Row | None) -> Row | None:
+    """A row without the time at which it was read."""
+    return row._replace(read_at=_NEVER) if isinstance(row, Item) else row

@@ -1,4 +1,4 @@
-"""A list drawn line by line: fixed heading, columns that give way when it is narrow, a cursor. No row is a widget."""
+"""A table drawn line by line, with a fixed heading and a cursor. Rows are not widgets, so it can be very long."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
 from textual.reactive import reactive
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from console.core.catalogue import MOVES
+from console.actions.catalogue import MOVES
 from console.ui import safe
 from console.ui.cells import Cell, Column
+from console.ui.textual_workarounds import TracksDirtyLines
 
 GAP = 2
 KEPT_LINES = 400
@@ -24,16 +24,16 @@ TONES = ("plain", "muted", "calm", "good", "warning", "error", "accent", "marked
 
 
 def layout(columns: Sequence[Column], width: int) -> list[tuple[int, int]]:
-    """Index and width of every column there is room for; the lowest rank is dropped first."""
+    """Index and width of each column that fits; those with the lowest rank are left out first."""
     kept = list(range(len(columns)))
 
-    def least(indexes: list[int]) -> int:
+    def minimum(indexes: list[int]) -> int:
         return sum(columns[i].width for i in indexes) + GAP * (len(indexes) - 1)
 
-    while len(kept) > 1 and least(kept) > width:
+    while len(kept) > 1 and minimum(kept) > width:
         kept.remove(min(kept, key=lambda i: columns[i].rank))
     widths = {i: columns[i].width for i in kept}
-    spare = width - least(kept)
+    spare = width - minimum(kept)
     while spare > 0:
         growing = [i for i in kept if columns[i].grows and widths[i] < columns[i].most]
         if not growing:
@@ -48,8 +48,8 @@ def layout(columns: Sequence[Column], width: int) -> list[tuple[int, int]]:
     return [(i, widths[i]) for i in kept]
 
 
-class LineTable(ScrollView, can_focus=True):
-    """The base of every list in the console. A subclass says how many rows there are and what is in them."""
+class LineTable(TracksDirtyLines, can_focus=True):
+    """The base of every list in the console. A subclass provides the number of rows and their cells."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "table--heading",
@@ -72,45 +72,45 @@ class LineTable(ScrollView, can_focus=True):
         super().__init__(id=id)
         self.columns = tuple(columns)
         self.margin_left = margin
-        """Cells before the first column, where a mark is drawn."""
+        """Width of the margin in which marks are drawn."""
         self.sorted_by: tuple[int, bool] | None = None
-        """Which column is sorted by, and whether from large to small."""
+        """Index of the sorted column, and whether it is descending."""
         self._widths: list[tuple[int, int]] = []
         self._laid_out_for = -1
         self._styles: dict[tuple[str, bool], Style] = {}
         self._lines: dict[int, Strip] = {}
-        """What is on the screen, by line."""
+        """The finished lines on screen, by line number."""
         self._whole: dict[int, tuple[Strip, Strip]] = {}
-        """Drawn lines as the terminal gets them, by identity: a row that scrolls is the same line elsewhere."""
+        """Finished lines by the identity of the drawn line: a row that scrolls is reused at another line."""
         self._drawn: dict[int, tuple[tuple[object, int, bool], Strip]] = {}
 
-    # What a subclass says.
+    # To be implemented by a subclass.
 
     def total(self) -> int:
-        """How many rows there are, or seem to be."""
+        """The number of rows, which may be an estimate."""
         raise NotImplementedError
 
     def cells_at(self, row: int) -> Sequence[Cell] | Cell:
-        """The cells of a row; a single cell is drawn over the whole line."""
+        """The cells of a row; a single cell takes the whole line."""
         raise NotImplementedError
 
     def mark_at(self, row: int) -> Cell:  # noqa: ARG002
-        """What stands before the row."""
+        """The mark in front of a row."""
         return Cell("")
 
     def stamp(self, row: int) -> object:
-        """What a row's drawing depends on; while it is equal, the row is not drawn again."""
+        """Everything the row's drawing depends on. The row is drawn again when this changes."""
         raise NotImplementedError
 
     def moved(self) -> None:
-        """The cursor is on another row, or there is another row under it."""
+        """The cursor has moved, or the row under it has changed."""
 
     # Drawing.
 
     @property
     def allow_vertical_scroll(self) -> bool:
-        """Also before its scrollbar is laid out: a key may come between the first rows and that."""
-        return not self._check_disabled()
+        """Also before the scrollbar is laid out: a key may come right after the first rows."""
+        return not (self.disabled or self.loading)
 
     @property
     def rows_shown(self) -> int:
@@ -127,7 +127,7 @@ class LineTable(ScrollView, can_focus=True):
             self.virtual_size = size
 
     def rows_changed(self, at: int | None) -> None:
-        """There are other rows now. What was under the cursor is at this one and stays there, or is gone."""
+        """The rows have changed. Keep the cursor on the row that is at `at` now; None if it is gone."""
         self.resized()
         if at is None:
             self.set_reactive(LineTable.cursor, self.validate_cursor(self.cursor))
@@ -155,7 +155,7 @@ class LineTable(ScrollView, can_focus=True):
                 cursor = "table--cursor" if self.has_focus else "table--cursor-blurred"
                 whole = self.get_component_rich_style(cursor)
                 if self.app.native_ansi_color:
-                    style = whole  # sixteen colours leave no room for a tone on the cursor
+                    style = whole  # with 16 colours a tone would not be readable on the cursor
                     if self.app.no_color:
                         style += Style(reverse=self.has_focus, underline=not self.has_focus)
                 else:
@@ -168,8 +168,8 @@ class LineTable(ScrollView, can_focus=True):
         self._forget_drawn()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Straight from the lines that are drawn already. Every repaint of anything asks every widget for all of
-        its lines; a list has no border, padding, tint or link to add to them, and only a dirty line has changed."""
+        """Return kept lines where they are not dirty. Textual asks every widget for all its lines on each repaint;
+        a list has no border, padding or tint, so its lines can be used as they are."""
         lines, found = self._lines, []
         for y in crop.line_range:
             strip = lines.get(y)
@@ -192,8 +192,7 @@ class LineTable(ScrollView, can_focus=True):
         self._whole[id(strip)] = (strip, whole)
         return whole
 
-    def _set_dirty(self, *regions: Region) -> None:
-        super()._set_dirty(*regions)
+    def lines_dirty(self, regions: tuple[Region, ...]) -> None:
         if not regions:
             self._lines.clear()
             self._whole.clear()
@@ -223,7 +222,7 @@ class LineTable(ScrollView, can_focus=True):
         for index, size in self.widths():
             column = self.columns[index]
             arrow = "" if self.sorted_by is None or self.sorted_by[0] != index else "↓" if self.sorted_by[1] else "↑"
-            if column.right:  # no room to spare: the arrow stands in the gap
+            if column.right:  # the arrow is drawn in the gap
                 text += safe.fit(column.title, size, right=True) + arrow.ljust(GAP)
             else:
                 text += safe.fit(f"{column.title} {arrow}".rstrip(), size) + " " * GAP
@@ -241,7 +240,7 @@ class LineTable(ScrollView, can_focus=True):
         for index, size in self.widths():
             text, tone, link = cells[index]
             shown = safe.fit(text, size, self.columns[index].right)
-            gap = " " * max(min(GAP, width - used - size), 0)  # to the edge and no further: cropping is remembered
+            gap = " " * max(min(GAP, width - used - size), 0)  # not beyond the edge
             if link:
                 style = self.tone(tone, on_cursor) + Style(link=link)
                 segments += (Segment(shown.rstrip(), style), Segment(" " * (size - len(shown.rstrip())) + gap, blank))
@@ -296,7 +295,7 @@ class LineTable(ScrollView, can_focus=True):
                 self.entered()
 
     def heading_clicked(self, x: int) -> None:
-        """A column's title was clicked."""
+        """The heading was clicked at this position."""
 
     def column_at(self, x: int) -> int | None:
         left = self.margin_left

@@ -1,4 +1,4 @@
-"""Marks on a list of items: by key, so that they stay on their items whatever the list does."""
+"""Marks on a list of items, kept by key, so that they stay on their items when the list changes."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from console.ui.widgets.line_table import LineTable
 
 
 class Marking(LineTable):
-    """A list whose items can be marked: one, a range, those on the screen, or all that match."""
+    """A list whose items can be marked: one, a range, those on screen, or all that match."""
 
     everything: reactive[bool] = reactive(False, init=False)
-    """All that match are marked, also those that are not read yet."""
+    """All items that match are marked, also those that were not read yet."""
 
     class MarksChanged(Message):
-        """Something was marked or is no longer."""
+        """The marks have changed."""
 
     def __init__(self, columns: Sequence[Column], *, id: str | None = None) -> None:
         super().__init__(columns, id=id)
         self.marks: dict[ItemKey, None] = {}
         self._range_from: int | None = None
 
-    # What a subclass says.
+    # To be implemented by a subclass.
 
     def item_at(self, row: int) -> Item | None:
-        """The item in a row, if there is one and it is read."""
+        """The item in a row; None if the row is not an item or was not read yet."""
         raise NotImplementedError
 
     def rows_on_screen(self) -> range:
@@ -60,14 +60,14 @@ class Marking(LineTable):
         self.cursor += 1
 
     def _mark(self, rows: range) -> int:
-        """How many of the rows could not be marked, because they are not read, or not any more."""
+        """Mark these rows; returns how many could not be marked because they are not in memory."""
         found = [item.key for row in rows if (item := self.item_at(row)) is not None]
         self.marks |= dict.fromkeys(found)
         self._marked()
         return len(rows) - len(found)
 
     def mark_range(self) -> int:
-        """Mark from where the last mark was set to the cursor; how many of these rows are not there to be marked."""
+        """Mark from the last mark to the cursor; returns how many of the rows are not in memory."""
         start = self.cursor if self._range_from is None else self._range_from
         return self._mark(range(min(start, self.cursor), max(start, self.cursor) + 1))
 

@@ -1,4 +1,4 @@
-"""A line of the screen that says one thing, and is cheap to change."""
+"""A line of status text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from textual.widget import Widget
 
 
 class StatusLine(Widget):
-    """`left` and `right` are content already; the left gives way."""
+    """`left` is cut where both do not fit."""
 
     left: reactive[Content] = reactive(Content)
     right: reactive[Content] = reactive(Content)

@@ -1,4 +1,4 @@
-"""A long text, wrapped and searched without becoming a widget per line."""
+"""A scrollable text with wrapping and search, drawn line by line."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from console.ui.cells import Cell
 from console.ui.widgets.line_table import TONES
 
 Line = Sequence[Cell]
-"""Harmless pieces of one line; what does not fit goes on below the last piece's beginning."""
+"""The pieces of one line. If it is too long, the last piece wraps and is indented to where it begins."""
 
 
 def wrapped(line: Line, width: int) -> list[list[Cell]]:
-    """The line in rows of at most `width` cells; the last piece wraps under itself."""
+    """The line as rows of at most `width` cells."""
     if not line:
         return [[]]
     *heads, body = line
@@ -37,7 +37,7 @@ def wrapped(line: Line, width: int) -> list[list[Cell]]:
 
 
 def _chopped(text: str, width: int) -> list[str]:
-    """Rows of a text, broken at a blank where one is near."""
+    """The text as rows, broken at a space if there is one in the second half of the row."""
     rows, at = [], 0
     while (fits := _fitting(text, at, width)) < len(text) - at:
         cut = text.rfind(" ", at + fits // 2, at + fits + 1)
@@ -48,7 +48,7 @@ def _chopped(text: str, width: int) -> list[str]:
 
 
 def _fitting(text: str, at: int, width: int) -> int:
-    """How many characters from there on are a row. Mostly each is a cell wide; where one is not, all are measured."""
+    """How many characters fit in a row. Measured one by one only if some are not one cell wide."""
     some = text[at : at + width]
     if some.isascii() or (len(some) == width == cell_len(some) and text[at + width : at + width + 1].isascii()):
         return len(some)
@@ -59,7 +59,7 @@ def _fitting(text: str, at: int, width: int) -> int:
 
 
 class TextPane(ScrollView, can_focus=True):
-    """`lines` is what is shown; `needle` what is looked for."""
+    """Shows `lines` and highlights `needle` in them."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"pane--match", *(f"tone--{tone}" for tone in TONES)}
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -86,7 +86,7 @@ class TextPane(ScrollView, can_focus=True):
             self._wrap()
 
     def watch_show_vertical_scrollbar(self) -> None:
-        """The bar takes a column from the text, and no resize tells of it."""
+        """The scrollbar takes a column of the text without a resize event."""
         self.call_after_refresh(self.on_resize)
 
     def _wrap(self) -> None:
@@ -113,7 +113,7 @@ class TextPane(ScrollView, can_focus=True):
         ]
 
     def go_to_match(self, by: int) -> bool:
-        """Scroll to the next or previous row that has the needle."""
+        """Scroll to the next or previous match; False if there is none."""
         if not self.matches:
             return False
         self._match = (self._match + by) % len(self.matches) if self._match >= 0 or by > 0 else len(self.matches) - 1

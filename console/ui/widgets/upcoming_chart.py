@@ -1,4 +1,4 @@
-"""The retries that are coming, over all backends, so that a storm is seen before it lands."""
+"""A chart of the next retries over all systems, so that a retry storm is seen before it begins."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ _STORM_FROM = 10
 
 
 def storms(counts: list[int]) -> set[int]:
-    """The buckets in which far more is due than in the others."""
+    """The buckets in which far more retries are due than on average."""
     total = sum(counts)
     mean = total / max(len(counts), 1)
     return {i for i, count in enumerate(counts) if count >= _STORM_FROM and count > _STORM_FACTOR * mean}
 
 
 class UpcomingChart(Widget):
-    """A histogram of the next hour or day, with the numbers beside it."""
+    """A histogram of the next hour or day, with the numbers below it."""
 
     healths: reactive[Mapping[str, Health]] = reactive(dict)
     day: reactive[bool] = reactive(False)
+    age: reactive[str] = reactive("")
+    """How old the oldest of these figures is, if it is older than the refresh."""
 
     @property
     def span(self) -> timedelta:
@@ -70,41 +72,43 @@ class UpcomingChart(Widget):
 
     @property
     def _room(self) -> int:
-        """Cells there are for the buckets."""
+        """The width available for the buckets."""
         return max(self.size.width - _AXIS - 1, 1)
 
     @property
-    def _together(self) -> int:
-        """How many buckets share a column where there is not one for each."""
+    def _per_column(self) -> int:
+        """How many buckets share one column in a narrow terminal."""
         return ceil(BUCKETS / self._room)
 
     @property
-    def _wide(self) -> int:
-        """How many cells a column is wide."""
-        return max(self._room * self._together // BUCKETS, 1)
+    def _column_width(self) -> int:
+        """The width of one column."""
+        return max(self._room * self._per_column // BUCKETS, 1)
 
     def _picture(self, counts: list[int], height: int) -> list[Content]:
-        wide, together = self._wide, self._together
-        shared = [sum(counts[first : first + together]) for first in range(0, BUCKETS, together)]
-        stormy = {bucket // together for bucket in storms(counts)}
-        top = max(shared)
+        width, per_column = self._column_width, self._per_column
+        sums = [sum(counts[first : first + per_column]) for first in range(0, BUCKETS, per_column)]
+        stormy = {bucket // per_column for bucket in storms(counts)}
+        top = max(sums)
         lines = []
-        for level, row in enumerate(columns(shared, height)):
+        for level, row in enumerate(columns(sums, height)):
             label = thousands(top) if level == 0 and top else ""
             parts = [safe.phrase("[$muted]$label[/]", label=safe.fit(label, _AXIS - 2, right=True) + " │")]
             for storm, run in groupby(enumerate(row), key=lambda pair: pair[0] in stormy):
-                blocks = "".join(char * wide for _, char in run)
+                blocks = "".join(char * width for _, char in run)
                 parts.append(Content.styled(blocks, "$warning" if storm else "$calm"))
             lines.append(Content.assemble(*parts))
         return lines
 
     def _scale(self) -> Content:
         ticks = 4
-        step = ceil(BUCKETS / self._together) * self._wide // ticks
+        step = ceil(BUCKETS / self._per_column) * self._column_width // ticks
         marks = "".join(("now" if n == 0 else f"+{_short(self.span * n / ticks)}").ljust(step) for n in range(ticks))
         return Content.styled(" " * (_AXIS - 2) + " └" + marks + f"+{_short(self.span)}", "$muted")
 
     def _numbers(self, counts: list[int], found: dict[str, Histogram], overdue: int) -> list[Content]:
+        if not found:
+            return [Content.from_markup(" [$muted]counting…[/]")]
         total = sum(counts)
         parts = [safe.phrase("[b]$total[/] [$muted]due[/]", total=thousands(total))]
         if overdue:
@@ -116,6 +120,8 @@ class UpcomingChart(Widget):
             if peak in storms(counts):
                 words = Content.assemble(Content.styled("▲ storm: ", "bold $warning"), words)
             parts.append(words)
+        if self.age:
+            parts.append(safe.phrase("[$muted]$age[/]", age=self.age))
         each = [
             safe.phrase("[$muted]$name[/] $count", name=name, count=thousands(sum(histogram.counts)))
             for name, histogram in found.items()

@@ -16,8 +16,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from console.core.backend import Budget, Flag, Order, Requeues, RunsEngine
+from console.core.backend import Attempts, Operation, Requeues, RunsEngine
 from console.core.ports import Clock, Stop
+from plugins.workflow_steps.prediction import WAKE_TASK
 
 KINDS = {
     "sqlite_queue": "sqlite_queues:AnalysisQueue",
@@ -31,9 +32,9 @@ KINDS = {
 }
 ON_POSTGRES = ("postgres_analyses", "workflow_steps", "sql_table", "sql_table-statements")
 FAILED = "condition:failed,terminal"
-KEEP = Order()
-FRESH = Order(budget=Budget.FRESH)
-WAKING = Order(budget=Budget.FRESH, flags=frozenset({Flag.WAKE_TASK}))
+KEEP = Operation()
+RESET = Operation(attempts=Attempts.RESET)
+WAKING = Operation(attempts=Attempts.RESET, flags=frozenset({WAKE_TASK}))
 
 
 class System(ABC):
@@ -41,8 +42,8 @@ class System(ABC):
 
     name = "queue"
     """What the backend is called."""
-    order = KEEP
-    """How its failed items are handed back."""
+    operation = KEEP
+    """How its failed items are requeued."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,12 +60,12 @@ class System(ABC):
         """Every item that is there, whole."""
 
     @abstractmethod
-    def handed_back(self) -> Counter[str]:
-        """How often each item was handed back, which only a person's order does."""
+    def requeued(self) -> Counter[str]:
+        """How often each item was requeued, which only an operator does."""
 
     @abstractmethod
     def touched(self) -> set[str]:
-        """Every item that is not as it was when the oracle was last told to forget."""
+        """Every item that is not as it was when the oracle was last reset."""
 
     @abstractmethod
     def forget(self) -> None:
@@ -80,7 +81,7 @@ class System(ABC):
 
     @abstractmethod
     def naive(self, chunk: int = 100) -> bool:
-        """What a script would do: hand back what is failed now, and note it afterwards. False: nothing was."""
+        """What a script would do: requeue what is failed now, and note it afterwards. False: nothing was."""
 
     @abstractmethod
     def notes(self) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""The table of analyses, with a trigger as its oracle. A retry counter that goes back to 0 was handed back."""
+"""The table of analyses, with a trigger as its oracle. A retry counter that goes back to 0 was requeued."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from console.core.ports import Clock
 from plugins.postgres_analyses import PostgresAnalyses, engine
 from plugins.postgres_analyses.backend import Options
 from plugins.postgres_analyses.schema import ddl
-from tests.faults.systems import FRESH
+from tests.faults.systems import RESET
 from tests.faults.systems.databases import DatabaseSystem
 
 TABLE = "selfology.answer_analysis"
@@ -33,7 +33,7 @@ CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON {TABLE} FOR EACH ROW EXE
 
 
 class Analyses(DatabaseSystem):
-    name, order = "analyses", FRESH
+    name, operation = "analyses", RESET
     ddl = ddl()
 
     def create(self, items: int) -> list[str]:
@@ -55,7 +55,7 @@ class Analyses(DatabaseSystem):
     def present(self) -> set[str]:
         return {f"{id}/vectorization" for (id,) in self.run(f"SELECT id FROM {TABLE}")}
 
-    def handed_back(self) -> Counter[str]:
+    def requeued(self) -> Counter[str]:
         return Counter(dict(self.run("SELECT id, count(*) FROM oracle WHERE kind = 'back' GROUP BY 1")))
 
     def taken(self) -> bool:

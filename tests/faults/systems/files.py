@@ -1,5 +1,5 @@
 """The folder of task files, with a watcher as its oracle. These tasks have no retry of their own left, so a `.task`
-file that appears was handed back."""
+file that appears was requeued."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class FileTasks(System):
             time.sleep(0.01)
         raise AssertionError("the watcher says nothing")
 
-    def handed_back(self) -> Counter[str]:
+    def requeued(self) -> Counter[str]:
         first = int((self.folder / "seen").read_text())
         return Counter(name.removesuffix(".task") for name in self._appeared()[first:] if name.endswith(".task"))
 

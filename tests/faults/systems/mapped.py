@@ -16,7 +16,7 @@ from console.core.policy import PolicyOverride
 from console.core.ports import Clock, Stop
 from plugins.sql_table import SqlTable
 from plugins.sql_table.mapping import Options
-from tests.faults.systems import FRESH
+from tests.faults.systems import RESET
 from tests.faults.systems.databases import DatabaseSystem
 from tests.plugins.sql_table.systems import SYSTEMS
 
@@ -71,7 +71,7 @@ class Mapped(DatabaseSystem):
     def present(self) -> set[str]:
         return {str(id) for (id,) in self.run(f"SELECT id FROM {self.table}")}
 
-    def handed_back(self) -> Counter[str]:
+    def requeued(self) -> Counter[str]:
         return Counter(dict(self.run("SELECT id, count(*) FROM oracle WHERE kind = 'back' GROUP BY 1")))
 
     def taken(self) -> bool:
@@ -127,7 +127,7 @@ class River(Mapped):
 
 
 class SolidQueue(Mapped):
-    preset, table, order = "solid_queue", "solid_queue_jobs", FRESH
+    preset, table, operation = "solid_queue", "solid_queue_jobs", RESET
     fill = """
     WITH made AS (
         INSERT INTO solid_queue_jobs (queue_name, class_name, arguments, created_at, updated_at)

@@ -37,9 +37,9 @@ def _raw_runs(items: int) -> Path:
         folder = root.joinpath("ads", f"customer_id={customer}", "query_name=spend", f"logical_date={day}", f"run_id={run}")
         folder.mkdir(parents=True)
         (folder / "payload.jsonl").write_text('{"n": 1}\n')
-        told = {"source": "ads", "customer_id": customer, "query_name": "spend", "logical_date": day, "run_id": run, "record_count": 1,
+        metadata = {"source": "ads", "customer_id": customer, "query_name": "spend", "logical_date": day, "run_id": run, "record_count": 1,
                 "schema_version": "v1"}
-        (folder / "metadata.json").write_text(json.dumps(told))
+        (folder / "metadata.json").write_text(json.dumps(metadata))
     return root
 
 

@@ -59,13 +59,14 @@ class SqliteSystem(System):
         return sorted(self.present())
 
     def open(self, deadline: timedelta = timedelta(seconds=30)) -> SqliteQueue:
-        options = Options(url=f"sqlite:///{self.folder}/queue.db", dialect=self.dialect)
+        # Its workers look often, so that they get in the way of the console.
+        options = Options(url=f"sqlite:///{self.folder}/queue.db", dialect=self.dialect, every="10ms")
         return SqliteQueue.open(self.name, options, PolicyOverride(), read_only=False, deadline=deadline)
 
     def present(self) -> set[str]:
         return {id for (id,) in self.run(f"SELECT {self.key} FROM {self.table}")}
 
-    def handed_back(self) -> Counter[str]:
+    def requeued(self) -> Counter[str]:
         back = self.run("SELECT id, count(*) FROM oracle WHERE was = ? AND now = ? GROUP BY 1", self.failed, self.pending)
         return Counter(dict(back))
 
@@ -114,7 +115,7 @@ class AnalysisQueue(SqliteSystem):
     ddl, table, key = ASYNC_TASKS_DDL, "async_tasks", "task_id"
 
     def row(self, n: int, at: str) -> tuple[Any, ...]:
-        return (f"t{n:06d}", "ANALYZE", "entity", "FAILED", 4, at, "ERR_TIMEOUT: upstream timed out", at, at)
+        return (f"t{n:06d}", "ANALYZE_EXECUTED", "entity", "FAILED", 4, at, "ERR_TIMEOUT: upstream timed out", at, at)
 
 
 class ContractQueue(SqliteSystem):

@@ -46,7 +46,7 @@ INSERT INTO tasker.workflow_step_transitions (workflow_step_uuid, from_state, to
 
 
 class Steps(DatabaseSystem):
-    name, order = "steps", WAKING
+    name, operation = "steps", WAKING
     ddl = ddl()
 
     def create(self, items: int) -> list[str]:
@@ -64,7 +64,7 @@ class Steps(DatabaseSystem):
             " GROUP BY 1 HAVING count(*) FILTER (WHERE most_recent) = 1 AND count(DISTINCT sort_key) = count(*)"
         )}
 
-    def handed_back(self) -> Counter[str]:
+    def requeued(self) -> Counter[str]:
         return Counter(dict(self.run("SELECT id, count(*) FROM oracle WHERE was = 'error' AND now = 'pending' GROUP BY 1")))
 
     def taken(self) -> bool:

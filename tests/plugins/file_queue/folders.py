@@ -1,4 +1,4 @@
-"""Real folders of task files for tests, written the way their system writes them."""
+"""Folders of task files for tests, written as the queue writes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from console.core.backend import Change, Order
+from console.core.backend import Change, Operation
 from console.core.item import ItemKey
 from console.core.policy import PolicyOverride
 from console.core.ports import Never
@@ -19,7 +19,7 @@ from plugins.file_queue import FileQueue
 from plugins.file_queue.backend import Options
 
 OWN = PolicyOverride()
-KEEP = Order()
+KEEP = Operation()
 PAYLOAD = "payload 4711"
 STATUSES = ("PENDING", "RUNNING", "SUCCESS", "FAILED", "CANCELLED")
 SUFFIXES = {"PENDING": "task", "RUNNING": "running"}
@@ -57,12 +57,12 @@ def write_task(base: Path, id: str, status: Any = "FAILED", *, suffix: str | Non
 
 
 def write_result(base: Path, id: str, status: Any, error: str | None) -> None:
-    told = {"task_id": id, "status": status, "result": None, "error": error, "finished_at": None, "attempts": 1, "last_attempt_at": None}
-    (base / "results" / f"{id}.result").write_text(json.dumps(told))
+    result = {"task_id": id, "status": status, "result": None, "error": error, "finished_at": None, "attempts": 1, "last_attempt_at": None}
+    (base / "results" / f"{id}.result").write_text(json.dumps(result))
 
 
 def put_samples(base: Path, samples: Sequence[Sample]) -> int:
-    """Ids are file names here, so a slash is bent into something like it."""
+    """Write samples. Ids are file names here, so a slash is replaced by a similar character."""
     for sample in samples:
         id = sample.id.replace("/", "∕")
         write_task(
@@ -76,7 +76,7 @@ def put_samples(base: Path, samples: Sequence[Sample]) -> int:
 
 
 def fingerprint(base: Path) -> dict[str, tuple[str, int]]:
-    """Every file and folder with its content and time."""
+    """The content and time of every file and folder."""
     return {
         str(path.relative_to(base)): (
             hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else "",
@@ -95,7 +95,7 @@ def harness(base: Path, policy: PolicyOverride = OWN, *, read_only: bool = False
 
 
 def store(base: Path, policy: PolicyOverride) -> Store:
-    """The files as anyone sees them, beside the plugin."""
+    """Reads and changes the files without the plugin."""
 
     def file_of(key: ItemKey) -> Path:
         (found,) = (path for path in (base / "queue").iterdir() if path.stem == key.parts[0])
@@ -120,13 +120,13 @@ def content(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
-def plan(backend: FileQueue, *ids: str, order: Order = KEEP, now: datetime = NOON, due: datetime = NOON) -> list[Change]:
-    """What core makes of drafts: changes with their after-images. Blocked ones fail the test."""
+def plan(backend: FileQueue, *ids: str, operation: Operation = KEEP, now: datetime = NOON, due: datetime = NOON) -> list[Change]:
+    """Make changes with after-images from drafts, as core does. Fails the test if an item is skipped."""
     keys = [ItemKey(backend.name, (id,)) for id in ids]
     changes = []
-    for batch in backend.drafts(keys, Sort(), order, now, Never()):
+    for batch in backend.drafts(keys, Sort(), operation, now, Never()):
         for draft in batch:
-            assert draft.blocked is None, draft
-            change = Change(draft.unit, (ItemKey.parse(draft.key),), tuple(json.loads(draft.before)), ())
-            changes.append(change._replace(after=backend.after(change, order, now, due)))
+            assert draft.skipped is None, draft
+            change = Change(draft.unit, (ItemKey.parse(draft.key),), draft.before, ())
+            changes.append(change._replace(after=backend.after(change, operation, now, due)))
     return changes

@@ -1,4 +1,4 @@
-"""A process that dies at a chosen system call, the way SIGKILL would have it: nothing is cleaned up."""
+"""Kills a child process with SIGKILL at a chosen system call, so that it cleans up nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WRITING = ("open", "write", "fsync", "rename", "link", "unlink", "fchmod", "fcho
 
 
 class DyingOs:
-    """Stands in for the `os` module and kills its own process before or after the n-th call that could write."""
+    """Replaces the `os` module and kills the process before or after the n-th call that could write."""
 
     def __init__(self, die_at: int, *, before: bool) -> None:
         self._left = die_at
@@ -35,7 +35,7 @@ class DyingOs:
 
 
 def in_dying_child(work: Callable[[], object], module: Any, die_at: int, *, before: bool) -> bool:
-    """Run `work` in a child whose `module.os` dies at that call; whether it died before the end."""
+    """Run `work` in a child process that dies at that call of `module.os`; returns whether it died."""
     child = os.fork()
     if child == 0:
         module.os = DyingOs(die_at, before=before)

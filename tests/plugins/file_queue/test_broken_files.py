@@ -1,4 +1,4 @@
-"""Whatever lies in the folders is shown with its reason, never skipped, never followed, never deleted."""
+"""Every file in the folder is shown with the reason why it is no task; none is hidden, followed or deleted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from console.core.backend import Order, PageRequest, Severity
+from console.core.backend import Operation, PageRequest, Severity
 from console.core.faults import NoSuchItem, Unreachable
 from console.core.item import Condition, ItemKey
 from console.core.ports import Never
@@ -49,31 +49,32 @@ def twice(queue: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Make, str]] = {
-    "empty": (raw(b""), "its file is empty: half-written"),
+    "empty": (raw(b""), "its file is empty: its writer is still at work"),
     "blank": (raw(b" \n\t"), "its file is empty"),
     "half-written": (raw(b'{"id": "x", "status": "FAI'), "is not valid JSON"),
     "binary": (raw(bytes(range(128, 256))), "is not UTF-8 text"),
     "nul": (raw(b"\0" * 64), "is not valid JSON"),
-    "a-list": (raw(b"[1, 2]"), "holds no JSON object"),
-    "a-number": (raw(b"7"), "holds no JSON object"),
-    "null": (raw(b"null"), "holds no JSON object"),
+    "a-list": (raw(b"[1, 2]"), "is not a JSON object"),
+    "a-number": (raw(b"7"), "is not a JSON object"),
+    "null": (raw(b"null"), "is not a JSON object"),
     "deep": (raw(b"[" * 200_000), "nested too deeply"),
     "huge-number": (raw(b'{"attempts": ' + b"9" * 5000 + b"}"), "is not valid JSON"),
     "too-large": (sparse, "larger than 16 MiB"),
-    "symlink-out": (link_out, "is a symlink, which is never followed"),
+    "symlink-out": (link_out, "is a symlink; symlinks are not followed"),
     "symlink-dangling": (lambda queue: (queue / "x.done").symlink_to("/nowhere"), "is a symlink"),
     "folder": (lambda queue: (queue / "x.done").mkdir(), "is a folder, not a file"),
     "pipe": (lambda queue: os.mkfifo(queue / "x.done"), "is a pipe, not a file"),
-    "other-id": (holding(id="../../etc/passwd"), "named otherwise than the id inside, '../../etc/passwd'"),
-    "id-no-text": (holding(id=["x"]), "named otherwise than the id inside"),
-    "status-of-another-name": (holding("task", status="FAILED"), "named .task but its status is 'FAILED'"),
+    "other-id": (holding(id="../../etc/passwd"), "another name than the id inside, '../../etc/passwd'"),
+    "id-no-text": (holding(id=["x"]), "another name than the id inside"),
+    "status-of-another-name": (holding("task", status="CANCELLED"), "named .task but its status is 'CANCELLED', which blocks the queue"),
+    "pickled": (raw(b"\x80\x05\x95\x10"), "is pickled: only the serializers JSON and msgspec can be read"),
     "running-decided": (holding("running", status="SUCCESS"), "named .running but its status is 'SUCCESS'"),
     "status-unknown": (holding(status="ZZZ"), "its status is 'ZZZ'"),
     "status-missing": (raw(b'{"id": "x"}'), "its status is ''"),
     "status-a-list": (holding(status=["FAILED"]), "its status is"),
-    "twice": (twice, "exists as .done and .task at once"),
-    "no-state": (raw(b"{}", "x"), "is no task file"),
-    "two-leftovers": (
+    "twice": (twice, "exists as .done and .task at the same time"),
+    "no-state": (raw(b"{}", "x"), "is not a task file"),
+    "two-interrupted-moves": (
         lambda queue: [raw(b"{}", f"x.done.{token * 12}.retriage")(queue) for token in "ab"], "several interrupted moves"
     ),
 }
@@ -102,14 +103,14 @@ def test_shown_as_unknown_with_the_reason(base: Path, make: Make, why: str) -> N
     detail = backend.item(item.key, NOON)
     assert "SECRET" not in repr(detail)
     assert backend.counts(Filter(), NOON)[Condition.UNKNOWN].value == 1
-    ((draft,),) = backend.drafts([item.key], Sort(), Order(), NOON, Never())
-    assert draft.blocked is not None
+    ((draft,),) = backend.drafts([item.key], Sort(), Operation(), NOON, Never())
+    assert draft.skipped is not None
     assert any(f.severity is Severity.WARNING and "cannot be read" in f.message for f in backend.check(FrozenClock()))
     assert folders.listing(base) == names, "nothing is deleted"
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[31m", "\u202eevil", ".hidden", "x" * 240, os.fsdecode(b"\xff\xfe")])
-def test_names_that_are_no_ids(base: Path, name: str) -> None:
+def test_names_that_are_not_ids(base: Path, name: str) -> None:
     folders.write_task(base, name)
     backend = folders.open_queue(base)
     item = only(backend)
@@ -120,7 +121,7 @@ def test_names_that_are_no_ids(base: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("id", ["../jobs/queue/a", "/etc/passwd", "..", ".", "", "a/b", "a\0b", "x" * 5000])
-def test_keys_that_are_no_file_names_find_nothing(base: Path, id: str) -> None:
+def test_keys_that_are_not_file_names_find_nothing(base: Path, id: str) -> None:
     folders.write_task(base, "a")
     backend = folders.open_queue(base)
     assert backend.items([ItemKey("files", (id,))], NOON) == {}
@@ -139,14 +140,14 @@ def test_a_broken_result_is_a_note(base: Path) -> None:
     assert ("results content", "{oops") in backend.item(item.key, NOON).native
 
 
-def test_just_claimed_is_running_since_its_rename(base: Path) -> None:
+def test_a_just_claimed_task_is_running(base: Path) -> None:
     folders.write_task(base, "a", "PENDING", suffix="running", attempts=1)
     item = only(folders.open_queue(base))
     assert item.condition is Condition.RUNNING
-    assert any("says PENDING" in note for note in item.notes)
+    assert any("its status is PENDING" in note for note in item.notes)
 
 
-def test_an_interrupted_move_is_shown_as_what_it_was(base: Path) -> None:
+def test_an_interrupted_move_is_shown_as_the_original_task(base: Path) -> None:
     folders.write_task(base, "a", error="boom").rename(base / "queue" / "a.done.0123456789ab.retriage")
     backend = folders.open_queue(base)
     item = only(backend)
@@ -166,7 +167,7 @@ def test_a_folder_that_is_a_symlink_is_not_followed(tmp_path: Path, name: str) -
         folders.open_queue(base).page(PageRequest(ALL, NOON))
 
 
-def test_no_folder_is_a_fault_and_comes_back(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_fault_until_it_appears(tmp_path: Path) -> None:
     backend = folders.open_queue(tmp_path / "jobs")
     with pytest.raises(Unreachable, match="no such folder"):
         backend.counts(ALL, NOON)
@@ -181,10 +182,10 @@ def test_writes_in_progress_are_not_items(base: Path) -> None:
     assert backend.page(PageRequest(ALL, NOON)).items == ()
     for path in (base / "queue").iterdir():
         os.utime(path, (1, 1))
-    assert len(folders.open_queue(base).page(PageRequest(ALL, NOON)).items) == 2, "a minute later they are leftovers"
+    assert len(folders.open_queue(base).page(PageRequest(ALL, NOON)).items) == 2, "after a minute they are no longer writes in progress"
 
 
-def test_a_name_as_long_as_names_can_be_is_shown(tmp_path: Path) -> None:
+def test_the_longest_possible_name_is_shown(tmp_path: Path) -> None:
     base = folders.make(tmp_path / "jobs")
     id = "x" * 250
     folders.write_task(base, id)

@@ -1,15 +1,16 @@
-"""A folder of files keeps the same contract as any database."""
+"""The contract suites, over folders of files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from console.core.policy import PolicyOverride
-from console.testing import PROMISES, REQUEUE_PROMISES, Harness, exercise_backend, exercise_requeue
+from console.testing import PROMISES, REQUEUE_PROMISES, BackendSuite, Harness, RequeueSuite
 from tests.plugins.file_queue import folders
 
 STRICT = PolicyOverride(unrecoverable=("invalid json", "invalid api key", "É"), max_age=timedelta(days=300))
@@ -22,15 +23,25 @@ VARIANTS: dict[str, Callable[[Path], Harness]] = {
 }
 
 
+@pytest.fixture(scope="module", params=VARIANTS)
+def reading(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[BackendSuite]:
+    folder, numbers = tmp_path_factory.mktemp("queue"), count()
+    with BackendSuite(lambda: VARIANTS[request.param](folder / str(next(numbers))), thorough=thorough) as suite:
+        yield suite
+
+
+@pytest.fixture(scope="module", params=[name for name in VARIANTS if name != "read-only"])
+def requeue(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[RequeueSuite]:
+    folder, numbers = tmp_path_factory.mktemp("queue"), count()
+    with RequeueSuite(lambda: VARIANTS[request.param](folder / str(next(numbers))), thorough=thorough) as suite:
+        yield suite
+
+
 @pytest.mark.parametrize("promise", PROMISES)
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_keeps_its_promise(variant: str, promise: str, tmp_path: Path) -> None:
-    numbers = iter(range(100))
-    exercise_backend(lambda: VARIANTS[variant](tmp_path / str(next(numbers))), promise)
+def test_keeps_its_promise(reading: BackendSuite, promise: str) -> None:
+    reading.check(promise)
 
 
 @pytest.mark.parametrize("promise", REQUEUE_PROMISES)
-@pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "read-only"])
-def test_hands_items_back_as_promised(variant: str, promise: str, tmp_path: Path) -> None:
-    numbers = iter(range(100))
-    exercise_requeue(lambda: VARIANTS[variant](tmp_path / str(next(numbers))), promise)
+def test_requeues_as_promised(requeue: RequeueSuite, promise: str) -> None:
+    requeue.check(promise)

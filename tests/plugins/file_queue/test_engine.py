@@ -1,4 +1,4 @@
-"""The five invariants of the contract queue, on files."""
+"""The five invariants of the contract queue, for the file storage."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from console.core.backend import PageRequest
+from console.core.item import Condition
 from console.core.policy import RetryPolicy
-from console.testing import NOON, Flag, FrozenClock
+from console.testing import ALL, NOON, Flag, FrozenClock
 from plugins._contract_queue import POLICY, work
 from plugins.file_queue.engine import FileTaskQueue
+from tests.patience import PATIENCE
 from tests.plugins.file_queue import folders
 
 PROCESSES, TASKS = 8, 40
@@ -47,7 +50,7 @@ def test_atomic_claim_one_winner_among_eight_processes(base: Path) -> None:
     claims: list[tuple[str, int]] = []
     finished = 0
     while finished < PROCESSES:
-        got = won.get(timeout=60)
+        got = won.get(timeout=PATIENCE)
         finished += got is None
         claims += [] if got is None else [got]
     for worker in workers:
@@ -117,7 +120,7 @@ def test_no_double_reschedule(base: Path) -> None:
     assert folders.listing(base) == [f"{id}.task"]
 
 
-def test_an_old_worker_does_not_decide_what_was_handed_back(base: Path) -> None:
+def test_an_old_worker_cannot_finish_a_requeued_task(base: Path) -> None:
     queue = queue_of(base)
     id = queue.enqueue("jobs.send")
     first = queue.claim()
@@ -130,7 +133,7 @@ def test_an_old_worker_does_not_decide_what_was_handed_back(base: Path) -> None:
     assert second.attempts == 2
     assert not queue.complete(first, "late")
     assert queue.complete(second, "right")
-    assert folders.content(base / "results" / f"{id}.result")["result"] == '"right"'
+    assert folders.content(base / "results" / f"{id}.result")["result"] == "right"
 
 
 def test_the_worker_loop_works_until_stopped(base: Path) -> None:
@@ -163,9 +166,59 @@ def test_broken_files_are_never_claimed(base: Path) -> None:
     assert folders.fingerprint(base) == before
 
 
-def test_a_result_that_is_no_json_is_kept_as_python_shows_it(base: Path) -> None:
+def test_a_result_that_is_not_json_is_stored_as_its_repr(base: Path) -> None:
     queue = queue_of(base)
     id = queue.enqueue("jobs.send")
     assert work(queue, lambda *_: {(1, 2): 3}, FrozenClock(), Flag(after_looks=2), lambda _: None) == 1
-    told = json.loads((base / "results" / f"{id}.result").read_text())
-    assert (told["status"], told["result"]) == ("SUCCESS", '"{(1, 2): 3}"')
+    result = json.loads((base / "results" / f"{id}.result").read_text())
+    assert (result["status"], result["result"]) == ("SUCCESS", "{(1, 2): 3}")
+
+
+@pytest.mark.parametrize("value", [None, 7, [1, {"a": "\u00e9"}], "text", True])
+def test_a_result_is_stored_as_its_json_value(base: Path, value: object) -> None:
+    queue = queue_of(base)
+    id = queue.enqueue("jobs.send")
+    claimed = queue.claim()
+    assert claimed is not None
+    assert queue.complete(claimed, value)
+    assert folders.content(base / "results" / f"{id}.result")["result"] == value
+
+
+def test_a_success_changes_only_the_name_of_the_file(base: Path) -> None:
+    """As the queue's own workers leave it; the result says SUCCESS."""
+    queue = queue_of(base)
+    id = queue.enqueue("jobs.send")
+    claimed = queue.claim()
+    assert claimed is not None
+    running = (base / "queue" / f"{id}.running").read_bytes()
+    assert queue.complete(claimed, 1)
+    assert (base / "queue" / f"{id}.done").read_bytes() == running
+    assert folders.content(base / "queue" / f"{id}.done")["status"] == "RUNNING"
+    (item,) = folders.open_queue(base).page(PageRequest(ALL, NOON)).items
+    assert (item.condition, item.native_status) == (Condition.DONE, "RUNNING")
+
+
+def test_a_recurring_task_enqueues_its_successor(base: Path) -> None:
+    clock = FrozenClock(NOON)
+    queue = queue_of(base, clock)
+    first = queue.enqueue("jobs.send", [7], max_retries=5, timeout=9, interval=timedelta(minutes=10))
+    claimed = queue.claim()
+    assert claimed is not None
+    queue.fail(claimed, "boom")
+    assert len(folders.listing(base)) == 1, "a failure is retried, not repeated"
+    clock.tick(timedelta(minutes=2))
+    again = queue.claim()
+    assert again is not None
+    assert queue.complete(again, "fine")
+    (name,) = (name for name in folders.listing(base) if not name.startswith(first))
+    successor = folders.content(base / "queue" / name)
+    assert name == f"{successor['id']}.task"
+    assert successor["schedule"] == {
+        "eta": (clock.now() + timedelta(minutes=10)).isoformat(), "interval": {"type": "timedelta", "total_seconds": 600.0},
+    }
+    assert (successor["status"], successor["attempts"], successor["last_attempt_at"]) == ("PENDING", 0, None)
+    assert (successor["args"], successor["max_retries"], successor["timeout"]) == ([7], 5, 9)
+    clock.tick(timedelta(minutes=10))
+    claimed = queue.claim()
+    assert claimed is not None
+    assert claimed.id == successor["id"]

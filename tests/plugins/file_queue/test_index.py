@@ -1,4 +1,4 @@
-"""The index reads only what changed, sees every change, and bears being used from several threads."""
+"""The index reads only what changed, sees every change, and can be used from several threads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from console.core.backend import Authority, Order, PageRequest
+from console.core.backend import Authority, Operation, PageRequest
 from console.core.faults import DeadlineExceeded
 from console.core.item import Condition
 from console.core.query import Filter
 from console.testing import ALL, NOON
 from plugins.file_queue import FileQueue
 from plugins.file_queue.folder import Folder
+from tests.depth import campaign
 from tests.plugins.file_queue import folders
 
 MANY = 100_000
@@ -40,7 +41,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def settle() -> None:
-    """Past the grain within which a fresh file is read once more."""
+    """Wait longer than the clock tick within which a new file is read again."""
     time.sleep(0.12)
 
 
@@ -70,7 +71,7 @@ def test_only_what_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert set(third) == {"t1.done", "t1.result", "t2.done", "t2.result", "new.task"}
 
 
-def test_a_rewrite_of_the_same_size_within_the_clocks_grain_is_seen(tmp_path: Path) -> None:
+def test_a_rewrite_of_the_same_size_within_one_clock_tick_is_seen(tmp_path: Path) -> None:
     base = folders.make(tmp_path / "jobs")
     path = folders.write_task(base, "a", attempts=1)
     backend = folders.open_queue(base)
@@ -79,7 +80,7 @@ def test_a_rewrite_of_the_same_size_within_the_clocks_grain_is_seen(tmp_path: Pa
         assert backend.page(PageRequest(ALL, NOON)).items[0].attempts == attempts
 
 
-@pytest.mark.timeout(600)
+@campaign
 def test_a_hundred_thousand_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second listing opens no file; pages, counts and a requeue afterwards open only what they touch."""
     base = folders.make(tmp_path / "jobs")
@@ -106,14 +107,14 @@ def test_a_hundred_thousand_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(first) == MANY + MANY // 1000
     assert later == []
     changes = folders.plan(backend, "0", "1000")
-    backend.swap(changes, Order(), Authority("ops", "test", None, "o1"))
+    backend.compare_and_set(changes, Operation(), Authority("ops", "test", None, "o1"))
     with opened(monkeypatch) as after:
         assert len(ids(backend, "condition:terminal")) == MANY // 1000 - 2
     assert set(after) == {"0.task", "0.result", "1000.task", "1000.result"}
 
 
-def test_many_files_that_are_gone_cost_a_few_looks_not_one_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A nightly clean-up of finished tasks must not freeze whoever lists the folder afterwards."""
+def test_many_deleted_files_cost_only_a_few_listings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A nightly clean-up of finished tasks must not slow down the next listing."""
     base = folders.make(tmp_path / "jobs")
     for n in range(400):
         folders.write_task(base, f"t{n}", "SUCCESS")
@@ -128,7 +129,7 @@ def test_many_files_that_are_gone_cost_a_few_looks_not_one_each(tmp_path: Path, 
     assert len(listings) < 10
 
 
-def test_cancel_gives_up_reading_and_what_was_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancel_stops_reading_and_keeps_what_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = folders.make(tmp_path / "jobs")
     for n in range(600):
         folders.write_task(base, f"t{n}")
@@ -152,7 +153,7 @@ def test_cancel_gives_up_reading_and_what_was_read_is_kept(tmp_path: Path, monke
 
 
 def test_reading_from_threads_while_files_move(tmp_path: Path) -> None:
-    """Every task is seen at every look, whichever name it has at that moment."""
+    """Every page has every task, whichever name its file has at that moment."""
     base = folders.make(tmp_path / "jobs")
     wanted = {f"t{n}" for n in range(30)}
     for id in wanted:
@@ -184,7 +185,7 @@ def test_reading_from_threads_while_files_move(tmp_path: Path) -> None:
 
 
 def test_tasks_that_move_while_the_folder_is_first_listed_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One was listed and has another name when it is looked at; one was renamed past the listing."""
+    """One is renamed between the listing and its read, one is renamed so that the listing misses it."""
     base = folders.make(tmp_path / "jobs")
     for id in ("stays", "moves", "passes"):
         folders.write_task(base, id, "PENDING")
@@ -206,7 +207,7 @@ def test_tasks_that_move_while_the_folder_is_first_listed_are_seen(tmp_path: Pat
     assert ids(folders.open_queue(base)) == {"stays", "moves", "passes"}
 
 
-def test_unchanged_orders_are_kept_and_nothing_moves_under_a_cursor(tmp_path: Path) -> None:
+def test_a_new_task_does_not_shift_the_pages_after_a_cursor(tmp_path: Path) -> None:
     base = folders.make(tmp_path / "jobs")
     for n in range(10):
         folders.write_task(base, f"t{n}", created_at=(NOON - timedelta(minutes=n)).isoformat())
@@ -217,8 +218,8 @@ def test_unchanged_orders_are_kept_and_nothing_moves_under_a_cursor(tmp_path: Pa
     assert [item.key.id for item in (*first.items, *second.items)] == [f"t{n}" for n in range(8)]
 
 
-def test_a_task_listed_under_two_names_that_both_moved_on_is_looked_for_again(tmp_path: Path) -> None:
-    """A folder that is listed while a task goes from name to name may show two of them, and neither is there now."""
+def test_a_task_listed_under_two_names_that_are_both_gone_is_searched_again(tmp_path: Path) -> None:
+    """A listing during renames may contain two names of one task, both of which are gone afterwards."""
     base = folders.make(tmp_path)
     for suffix in ("task", "running"):
         folders.write_task(base, "a", "PENDING", suffix=suffix)

@@ -1,4 +1,4 @@
-"""Killed at every system call of a requeue or of a worker's decision: nothing is lost, nothing is there twice."""
+"""Kills a requeue or a worker at every system call: no task is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from console.core.backend import CHANGED, Authority, Budget, Order
+from console.core.backend import APPLIED, Attempts, Authority, Operation
 from console.core.faults import BackendBusy
 from console.testing import NOON, Flag, FrozenClock
 from plugins.file_queue import folder as folder_module
@@ -21,7 +21,7 @@ MOST_CALLS = 200
 
 
 def one_file_each(base: Path) -> list[str]:
-    """The queue's files, after asserting that each task has exactly one and nothing else lies about."""
+    """The names in the queue folder; asserts that each task has exactly one file and that there are no others."""
     names = folders.listing(base)
     ids = [name.rpartition(".")[0] for name in names]
     assert len(set(ids)) == len(ids), names
@@ -30,16 +30,16 @@ def one_file_each(base: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-@pytest.mark.parametrize("budget", Budget)
-def test_requeue_killed_at_every_call(tmp_path: Path, before: bool, budget: Budget) -> None:
-    died, applied_of_killed, order = 0, set(), Order(budget=budget)
+@pytest.mark.parametrize("attempts", Attempts)
+def test_requeue_killed_at_every_call(tmp_path: Path, before: bool, attempts: Attempts) -> None:
+    died, applied_of_killed, operation = 0, set(), Operation(attempts=attempts)
     for die_at in range(1, MOST_CALLS):
         base = folders.make(tmp_path / str(die_at))
         for id in ("a", "b", "c"):
             folders.write_task(base, id, error="boom")
         backend = folders.open_queue(base)
-        changes = folders.plan(backend, "a", "b", "c", order=order)
-        if not in_dying_child(lambda b=backend, c=changes: b.swap(c, order, WHO), folder_module, die_at, before=before):
+        changes = folders.plan(backend, "a", "b", "c", operation=operation)
+        if not in_dying_child(lambda b=backend, c=changes: b.compare_and_set(c, operation, WHO), folder_module, die_at, before=before):
             break
         died += 1
         shown = backend.items([key for change in changes for key in change.keys], NOON)
@@ -50,7 +50,7 @@ def test_requeue_killed_at_every_call(tmp_path: Path, before: bool, budget: Budg
         assert all(i in (c.before, c.after) for i, c in zip(images, changes, strict=True)), images
         applied_of_killed.add(sum(applied))
         left = [change for change, done in zip(changes, applied, strict=True) if not done]
-        assert list(backend.swap(left, order, WHO)) == [CHANGED] * len(left)
+        assert list(backend.compare_and_set(left, operation, WHO)) == [APPLIED] * len(left)
         assert one_file_each(base) == ["a.task", "b.task", "c.task"]
         for change in changes:
             found = folders.content(base / "queue" / f"{change.keys[0].parts[0]}.task")
@@ -62,8 +62,8 @@ def test_requeue_killed_at_every_call(tmp_path: Path, before: bool, budget: Budg
 
 
 @pytest.mark.parametrize("error", [None, "boom"], ids=["complete", "fail"])
-def test_decision_killed_at_every_call(tmp_path: Path, error: str | None) -> None:
-    """A worker that dies while it decides leaves the task running or decided, never gone, never double."""
+def test_worker_killed_at_every_call_of_complete_and_fail(tmp_path: Path, error: str | None) -> None:
+    """The task is still running or finished afterwards, never lost or duplicated."""
     seen = set()
     for die_at in range(1, MOST_CALLS):
         base = folders.make(tmp_path / str(die_at))
@@ -78,7 +78,7 @@ def test_decision_killed_at_every_call(tmp_path: Path, error: str | None) -> Non
         if not in_dying_child(decide, folder_module, die_at, before=False):
             break
         mover = Mover(base / "queue")
-        mover.clear_up(mover.leftovers())
+        mover.recover(mover.unfinished())
         (name,) = one_file_each(base)
         task = folders.content(base / "queue" / name)
         assert task["attempts"] == 1
@@ -94,7 +94,7 @@ def test_claim_killed_at_every_call_counts_once(tmp_path: Path) -> None:
         if not in_dying_child(queue.claim, folder_module, die_at, before=False):
             break
         mover = Mover(base / "queue")
-        mover.clear_up(mover.leftovers())
+        mover.recover(mover.unfinished())
         (name,) = one_file_each(base)
         task = folders.content(base / "queue" / name)
         expected = {("task", "PENDING", 0), ("running", "PENDING", 0), ("running", "RUNNING", 1)}
@@ -102,13 +102,13 @@ def test_claim_killed_at_every_call_counts_once(tmp_path: Path) -> None:
     assert die_at > 5
 
 
-def test_a_leftover_whose_task_was_claimed_since_is_not_restored(tmp_path: Path) -> None:
+def test_an_interrupted_move_is_not_reverted_after_its_task_was_claimed(tmp_path: Path) -> None:
     base = folders.make(tmp_path)
     folders.write_task(base, "a", error="boom")
     backend = folders.open_queue(base)
     (change,) = folders.plan(backend, "a")
     done = (base / "queue" / "a.done").read_bytes()
-    backend.swap([change], Order(), WHO)
+    backend.compare_and_set([change], Operation(), WHO)
     (base / "queue" / "a.done.0123456789ab.retriage").write_bytes(done)
     queue = FileTaskQueue(base, backend.policy, FrozenClock(NOON))
     assert queue.claim() is not None
@@ -118,40 +118,40 @@ def test_a_leftover_whose_task_was_claimed_since_is_not_restored(tmp_path: Path)
     assert folders.listing(base) == ["a.running"]
 
 
-def test_a_leftover_of_another_task_with_the_same_id_is_kept_and_shown(tmp_path: Path) -> None:
+def test_an_interrupted_move_of_another_task_with_the_same_id_is_kept(tmp_path: Path) -> None:
     base = folders.make(tmp_path)
     folders.write_task(base, "a", "PENDING", attempts=0)
-    leftover = folders.write_task(base, "b")
-    leftover.rename(base / "queue" / "a.done.0123456789ab.retriage")
+    interrupted = folders.write_task(base, "b")
+    interrupted.rename(base / "queue" / "a.done.0123456789ab.retriage")
     (base / "queue" / "a.done.0123456789ab.retriage").write_text('{"id": "a", "status": "FAILED", "args": ["other"]}')
-    Mover(base / "queue").clear_up(["a"])
+    Mover(base / "queue").recover(["a"])
     assert folders.listing(base) == ["a.done.0123456789ab.retriage", "a.task"]
 
 
-def test_clearing_up_waits_for_a_move_in_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins.file_queue.moves._PATIENCE", 0.05)
+def test_recovery_waits_for_a_move_in_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plugins.file_queue.moves._RECOVERY_TIMEOUT", 0.05)
     base = folders.make(tmp_path)
     folders.write_task(base, "a").rename(base / "queue" / "a.done.0123456789ab.retriage")
     mover = Mover(base / "queue")
     with (
         folder_module.Folder(base / "queue") as held,
         held.locked(),
-        pytest.raises(BackendBusy, match="moved by another process"),
+        pytest.raises(BackendBusy, match="another process is moving files"),
     ):
-        mover.clear_up(["a"])
+        mover.recover(["a"])
     assert folders.listing(base) == ["a.done.0123456789ab.retriage"]
-    assert mover.clear_up(["a"])
+    assert mover.recover(["a"])
     assert folders.listing(base) == ["a.done"]
 
 
 def test_a_worker_that_starts_while_files_are_moved_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins.file_queue.moves._PATIENCE", 0.05)
+    monkeypatch.setattr("plugins.file_queue.moves._RECOVERY_TIMEOUT", 0.05)
     base = folders.make(tmp_path)
     folders.write_task(base, "a").rename(base / "queue" / "a.done.0123456789ab.retriage")
     folders.write_task(base, "b", "PENDING", attempts=0)
-    told: list[str] = []
+    log: list[str] = []
     ran: list[str] = []
     with folder_module.Folder(base / "queue") as held, held.locked():
-        folders.open_queue(base).run(lambda name, _: ran.append(name), FrozenClock(NOON), Flag(after_looks=1), told.append)
+        folders.open_queue(base).run(lambda name, _: ran.append(name), FrozenClock(NOON), Flag(after_looks=1), log.append)
     assert ran == ["jobs.send"]
-    assert told[0] == "1 tasks are being moved, or were left so: files are being moved by another process"
+    assert log[0] == "1 tasks have an unfinished move: another process is moving files"

@@ -1,15 +1,15 @@
-"""Handing files back: what each budget does, what is blocked and why, conflicts, undo, and read-only."""
+"""Requeueing task files: kept and reset attempts, skipped items, conflicts, undo and read-only."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from console.core.backend import CHANGED, Authority, Budget, Change, Flag, Order, OutcomeKind
+from console.core.backend import APPLIED, Attempts, Authority, Change, Flag, Operation, OutcomeKind
 from console.core.faults import ReadOnlyRefused
 from console.core.item import ItemKey
 from console.core.policy import PolicyOverride
@@ -21,7 +21,8 @@ from plugins.file_queue.engine import FileTaskQueue
 from tests.plugins.file_queue import folders
 
 WHO = Authority("ops", "test", None, "o1")
-FRESH = Order(budget=Budget.FRESH)
+RESET = Operation(attempts=Attempts.RESET)
+INSIST = Operation(flags=frozenset({"include_claimed"}))
 LATER = (NOON + timedelta(hours=1)).isoformat()
 
 
@@ -30,17 +31,17 @@ def base(tmp_path: Path) -> Path:
     return folders.make(tmp_path / "jobs")
 
 
-def draft_of(backend: FileQueue, id: str, order: Order = folders.KEEP) -> Any:
-    ((draft,),) = backend.drafts([ItemKey(backend.name, (id,))], Sort(), order, NOON, Never())
+def draft_of(backend: FileQueue, id: str, operation: Operation = folders.KEEP) -> Any:
+    ((draft,),) = backend.drafts([ItemKey(backend.name, (id,))], Sort(), operation, NOON, Never())
     return draft
 
 
-@pytest.mark.parametrize(("order", "attempts"), [(Order(), 3), (FRESH, 0)])
-def test_failed_goes_back_with_either_budget(base: Path, order: Order, attempts: int) -> None:
+@pytest.mark.parametrize(("operation", "attempts"), [(Operation(), 3), (RESET, 0)])
+def test_failed_is_requeued_with_attempts_kept_or_reset(base: Path, operation: Operation, attempts: int) -> None:
     folders.write_task(base, "a", error="boom")
     backend = folders.open_queue(base)
-    (change,) = folders.plan(backend, "a", order=order, due=NOON + timedelta(minutes=5))
-    assert backend.swap([change], order, WHO) == [CHANGED]
+    (change,) = folders.plan(backend, "a", operation=operation, due=NOON + timedelta(minutes=5))
+    assert backend.compare_and_set([change], operation, WHO) == [APPLIED]
     assert folders.listing(base) == ["a.task"]
     found = folders.content(base / "queue" / "a.task")
     due = (NOON + timedelta(minutes=5)).isoformat()
@@ -52,7 +53,7 @@ def test_failed_goes_back_with_either_budget(base: Path, order: Order, attempts:
 def test_keep_gives_exactly_one_more_execution(base: Path) -> None:
     folders.write_task(base, "a", error="boom")
     backend = folders.open_queue(base)
-    backend.swap(folders.plan(backend, "a"), Order(), WHO)
+    backend.compare_and_set(folders.plan(backend, "a"), Operation(), WHO)
     queue = FileTaskQueue(base, backend.policy, FrozenClock(NOON))
     claimed = queue.claim()
     assert claimed is not None
@@ -61,55 +62,56 @@ def test_keep_gives_exactly_one_more_execution(base: Path) -> None:
     assert folders.listing(base) == ["a.done"]
 
 
-BLOCKED: list[tuple[str, dict[str, Any], Order, str]] = [
-    ("waiting", {"status": "PENDING", "attempts": 0}, Order(), "has not failed"),
-    ("running", {"status": "RUNNING", "attempts": 1, "updated_at": NOON.isoformat()}, Order(), "within its limit"),
-    ("done", {"status": "SUCCESS"}, Order(), "is done"),
-    ("cancelled", {"status": "CANCELLED"}, Order(), "was cancelled"),
-    ("unknown", {"status": "PAUSED"}, Order(), "named .done but its status is 'PAUSED'"),
-    ("due-already", {"status": "PENDING", "attempts": 1}, Order(), "already due"),
-    ("eta-no-time", {"status": "PENDING", "attempts": 1, "schedule": {"eta": "soon"}}, Order(), None),
-    ("pull-forward-fresh", {"status": "PENDING", "attempts": 1, "schedule": {"eta": LATER}}, FRESH, "only be pulled forward"),
-    ("stuck-used-up", {"status": "RUNNING", "attempts": 3, "updated_at": (NOON - timedelta(days=1)).isoformat()}, Order(), "use budget fresh"),
-    ("hopeless", {"status": "FAILED", "error": "Invalid API key"}, Order(), "--allow-unrecoverable"),
-    ("no-schedule", {"status": "FAILED", "schedule": None}, Order(), "could not be guarded"),
-    ("attempts-text", {"status": "FAILED", "attempts": "3"}, Order(), "could not be guarded"),
-    ("nan", {"status": "FAILED", "schedule": {"eta": None, "interval": float("nan")}}, Order(), "could not be guarded"),
-    ("surrogate", {"status": "FAILED", "updated_at": "\udc80"}, Order(), None),
-    ("huge-schedule", {"status": "FAILED", "schedule": {"eta": None, "x": "y" * 5000}}, Order(), "could not be guarded"),
+SKIPPED: list[tuple[str, dict[str, Any], Operation, str]] = [
+    ("waiting", {"status": "PENDING", "attempts": 0}, Operation(), "Has not failed"),
+    ("running", {"status": "RUNNING", "attempts": 1, "updated_at": NOON.isoformat()}, Operation(), "within its time limit"),
+    ("done", {"status": "SUCCESS"}, Operation(), "Already done."),
+    ("cancelled", {"status": "CANCELLED"}, Operation(), "Was cancelled."),
+    ("unknown", {"status": "PAUSED"}, Operation(), "named .done but its status is 'PAUSED'"),
+    ("due-already", {"status": "PENDING", "attempts": 1}, Operation(), "runs when due"),
+    ("eta-no-time", {"status": "PENDING", "attempts": 1, "schedule": {"eta": "soon"}}, Operation(), None),
+    ("run-earlier-with-reset", {"status": "PENDING", "attempts": 1, "schedule": {"eta": LATER}}, RESET, "it can only be run earlier"),
+    ("stuck-used-up", {"status": "RUNNING", "attempts": 3, "updated_at": (NOON - timedelta(days=1)).isoformat()}, INSIST, "No attempts left"),
+    ("stuck", {"status": "RUNNING", "attempts": 1, "updated_at": (NOON - timedelta(days=1)).isoformat()}, Operation(), "A worker may still hold it"),
+    ("hopeless", {"status": "FAILED", "error": "Invalid API key"}, Operation(), "Its error is not recoverable."),
+    ("no-schedule", {"status": "FAILED", "schedule": None}, Operation(), "could not be guarded"),
+    ("attempts-text", {"status": "FAILED", "attempts": "3"}, Operation(), "could not be guarded"),
+    ("nan", {"status": "FAILED", "schedule": {"eta": None, "interval": float("nan")}}, Operation(), "could not be guarded"),
+    ("surrogate", {"status": "FAILED", "updated_at": "\udc80"}, Operation(), None),
+    ("huge-schedule", {"status": "FAILED", "schedule": {"eta": None, "x": "y" * 5000}}, Operation(), "could not be guarded"),
 ]
 
 
-@pytest.mark.parametrize(("given", "order", "why"), [case[1:] for case in BLOCKED], ids=[case[0] for case in BLOCKED])
-def test_what_is_blocked_and_why(base: Path, given: dict[str, Any], order: Order, why: str | None) -> None:
+@pytest.mark.parametrize(("given", "operation", "why"), [case[1:] for case in SKIPPED], ids=[case[0] for case in SKIPPED])
+def test_what_is_skipped_and_why(base: Path, given: dict[str, Any], operation: Operation, why: str | None) -> None:
     folders.write_task(base, "a", **given)
     backend = folders.open_queue(base, policy=PolicyOverride(unrecoverable=("invalid api key",)))
     before = folders.fingerprint(base)
-    blocked = draft_of(backend, "a", order).blocked
+    skipped = draft_of(backend, "a", operation).skipped
     if why is None:
-        assert blocked is None
+        assert skipped is None
     else:
-        assert why in blocked
+        assert why in skipped.text
     assert folders.fingerprint(base) == before
 
 
-def test_flags_budgets_and_warnings(base: Path) -> None:
+def test_flags_and_warnings(base: Path) -> None:
     folders.write_task(base, "hopeless", error="invalid api key")
     folders.write_task(base, "stuck", "RUNNING", attempts=1, updated_at=(NOON - timedelta(hours=2)).isoformat())
-    folders.write_task(base, "timeout", "RUNNING", attempts=1, timeout=30, updated_at=(NOON - timedelta(seconds=31)).isoformat())
+    folders.write_task(base, "timeout", "RUNNING", attempts=1, timeout=30, updated_at=(NOON - timedelta(seconds=3631)).isoformat())
     backend = folders.open_queue(base, policy=PolicyOverride(unrecoverable=("invalid api key",)))
-    allowed = Order(flags=frozenset({Flag.ALLOW_UNRECOVERABLE}))
-    assert draft_of(backend, "hopeless", allowed).blocked is None
+    allowed = Operation(flags=frozenset({Flag.INCLUDE_UNRECOVERABLE}))
+    assert draft_of(backend, "hopeless", allowed).skipped is None
     for id in ("stuck", "timeout"):
-        assert "old worker may be alive" in draft_of(backend, id).warning
-        assert backend.swap(folders.plan(backend, id), Order(), WHO) == [CHANGED]
+        assert "old worker may still be alive" in draft_of(backend, id, INSIST).warning.text
+        assert backend.compare_and_set(folders.plan(backend, id, operation=INSIST), INSIST, WHO) == [APPLIED]
     assert folders.listing(base) == ["hopeless.done", "stuck.task", "timeout.task"]
 
 
-def test_a_retry_is_pulled_forward(base: Path) -> None:
+def test_a_scheduled_retry_runs_earlier(base: Path) -> None:
     folders.write_task(base, "a", "PENDING", attempts=1, schedule={"eta": LATER, "interval": 7}, error="boom")
     backend = folders.open_queue(base)
-    assert backend.swap(folders.plan(backend, "a"), Order(), WHO) == [CHANGED]
+    assert backend.compare_and_set(folders.plan(backend, "a"), Operation(), WHO) == [APPLIED]
     found = folders.content(base / "queue" / "a.task")
     assert found["schedule"] == {"eta": NOON.isoformat(), "interval": 7}
     assert found["attempts"] == 1
@@ -118,13 +120,13 @@ def test_a_retry_is_pulled_forward(base: Path) -> None:
 @pytest.mark.parametrize(
     "mutation", [{"attempts": 4}, {"updated_at": NOON.isoformat()}, {"status": "SUCCESS"}, {"schedule": {"eta": "x"}}]
 )
-def test_what_changed_since_the_plan_is_conflicted_and_untouched(base: Path, mutation: dict[str, Any]) -> None:
+def test_what_changed_since_the_plan_is_not_touched(base: Path, mutation: dict[str, Any]) -> None:
     folders.write_task(base, "a")
     backend = folders.open_queue(base)
     changes = folders.plan(backend, "a")
     written = folders.write_task(base, "a", suffix="done", **{"status": "FAILED", **mutation}).read_bytes()
-    (outcome,) = backend.swap(changes, Order(), WHO)
-    assert outcome.kind is OutcomeKind.CONFLICTED
+    (outcome,) = backend.compare_and_set(changes, Operation(), WHO)
+    assert outcome.kind is OutcomeKind.CHANGED_SINCE
     assert folders.listing(base) == ["a.done"]
     assert (base / "queue" / "a.done").read_bytes() == written
 
@@ -137,28 +139,29 @@ def test_one_outcome_each_in_order(base: Path) -> None:
     (base / "queue" / "b.done").unlink()
     (base / "queue" / "c.done").rename(base / "queue" / "c.running")
     folders.write_task(base, "d", "PENDING", attempts=0)
-    outcomes = backend.swap(changes, Order(), WHO)
-    assert [o.kind for o in outcomes] == ["changed", "conflicted", "conflicted", "conflicted", "changed"]
+    outcomes = backend.compare_and_set(changes, Operation(), WHO)
+    assert [o.kind for o in outcomes] == ["applied", "changed", "changed", "changed", "applied"]
     assert outcomes[1].detail == "no longer there"
     assert "running" in outcomes[2].detail
     assert "same id" in outcomes[3].detail, "a task file is never overwritten"
     assert folders.listing(base) == ["a.task", "c.running", "d.done", "d.task", "e.task"]
 
 
-@pytest.mark.parametrize("order", [Order(), FRESH])
+@pytest.mark.parametrize("operation", [Operation(), RESET])
 @pytest.mark.parametrize("given", [
     {"status": "FAILED"}, {"status": "RUNNING", "attempts": 1}, {"status": "PENDING", "attempts": 1, "schedule": {"eta": LATER}},
 ])
-def test_undo_restores_exactly(base: Path, order: Order, given: dict[str, Any]) -> None:
-    if given["status"] == "PENDING" and order is FRESH:
-        order = Order()
+def test_undo_restores_exactly(base: Path, operation: Operation, given: dict[str, Any]) -> None:
+    if given["status"] == "PENDING" and operation is RESET:
+        operation = Operation()
+    operation = replace(operation, flags=INSIST.flags)
     path = folders.write_task(base, "a", **given)
     original = folders.content(path)
     backend = folders.open_queue(base, policy=PolicyOverride(stuck_after=timedelta(minutes=1)))
-    (change,) = folders.plan(backend, "a", order=order)
-    assert backend.swap([change], order, WHO) == [CHANGED]
+    (change,) = folders.plan(backend, "a", operation=operation)
+    assert backend.compare_and_set([change], operation, WHO) == [APPLIED]
     undone = Change("", change.keys, change.after, change.before)
-    assert backend.swap([undone], order, WHO) == [CHANGED]
+    assert backend.compare_and_set([undone], operation, WHO) == [APPLIED]
     assert folders.listing(base) == [path.name]
     assert folders.content(path) == original
 
@@ -167,15 +170,15 @@ def test_drafts_by_filter_come_in_sort_order(base: Path) -> None:
     for n in range(20):
         folders.write_task(base, f"t{n:02}", created_at=(NOON - timedelta(minutes=n)).isoformat())
     backend = folders.open_queue(base)
-    drafts = [d for batch in backend.drafts(Filter.parse("condition:terminal"), Sort.parse("created:asc"), Order(), NOON, Never()) for d in batch]
+    drafts = [d for batch in backend.drafts(Filter.parse("condition:terminal"), Sort.parse("created:asc"), Operation(), NOON, Never()) for d in batch]
     assert [d.key for d in drafts] == [f"files/t{n:02}" for n in reversed(range(20))]
-    assert all(json.loads(d.before)[0] == "done" for d in drafts)
+    assert all(d.before[0] == "done" for d in drafts)
 
 
-def test_permissions_are_those_of_the_file_before(base: Path) -> None:
+def test_permissions_are_kept(base: Path) -> None:
     folders.write_task(base, "a").chmod(0o640)
     backend = folders.open_queue(base)
-    assert backend.swap(folders.plan(backend, "a"), Order(), WHO) == [CHANGED]
+    assert backend.compare_and_set(folders.plan(backend, "a"), Operation(), WHO) == [APPLIED]
     assert (base / "queue" / "a.task").stat().st_mode & 0o777 == 0o640
 
 
@@ -194,8 +197,8 @@ def test_a_write_that_fails_is_that_items_outcome_and_the_task_stays(base: Path,
         real(self, name, content, like)
 
     monkeypatch.setattr(Folder, "create", full)
-    outcomes = backend.swap(changes, Order(), WHO)
-    assert [o.kind for o in outcomes] == [OutcomeKind.FAILED, OutcomeKind.CHANGED]
+    outcomes = backend.compare_and_set(changes, Operation(), WHO)
+    assert [o.kind for o in outcomes] == [OutcomeKind.REJECTED, OutcomeKind.APPLIED]
     assert outcomes[0].detail == "No space left on device"
     assert folders.listing(base) == ["a.done", "b.task"]
 
@@ -209,7 +212,7 @@ def test_read_only_never_writes(base: Path) -> None:
     assert list(backend.images(changes)) == [change.before for change in changes]
     backend.check(FrozenClock())
     with pytest.raises(ReadOnlyRefused):
-        backend.swap(changes, Order(), WHO)
+        backend.compare_and_set(changes, Operation(), WHO)
     with pytest.raises(ReadOnlyRefused):
         backend.run(lambda *_: None, FrozenClock(), Never(), lambda _: None)
     assert folders.fingerprint(base) == before

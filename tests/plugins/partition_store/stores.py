@@ -13,22 +13,24 @@ from typing import Any
 
 import psycopg
 
-from console.core.backend import Action, Authority, Change, Order
+from console.core.backend import Action, Authority, Change, Operation
 from console.core.item import ItemKey
 from console.core.policy import PolicyOverride
 from console.core.ports import Never
 from console.core.query import Sort
 from console.testing import NOON, FrozenClock, Harness, Sample
-from console.testing import Store as Beside
+from console.testing import Store as ClientView
 from plugins.partition_store import PartitionStore
+from plugins.partition_store.actions import PartitionAction
 from plugins.partition_store.backend import Options
 from plugins.partition_store.engine import Validator
 from plugins.partition_store.schema import CONTROL, CONTROLS, KEY, STATE, STATE_DDL
 from plugins.partition_store.sink import METADATA, PAYLOAD, Partition
 from plugins.partition_store.tables import SAME_KEY
+from tests.patience import PATIENCE
 
 OWN = PolicyOverride(max_attempts=3)
-REQUEUE = Order()
+REQUEUE = Operation()
 WHO = Authority("ops", "because", "T-1", "o1")
 UNCHECKED = STATE_DDL.replace(" CHECK (status IN ('pending', 'success', 'failed'))", "").replace("status TEXT NOT NULL", "status TEXT")
 UNTOUCHABLE = ("current_run_id", "record_count", "schema_version", "attempt_count")
@@ -115,12 +117,12 @@ class Store:
         folder.mkdir(parents=True)
         (folder / PAYLOAD).write_text("".join(json.dumps({"n": n}) + "\n" for n in range(records)))
         if seal:
-            told = {**partition._asdict(), "run_id": run, "record_count": records if counted is None else counted, "schema_version": "v1"}
-            (folder / METADATA).write_text(json.dumps(told))
+            recorded = {**partition._asdict(), "run_id": run, "record_count": records if counted is None else counted, "schema_version": "v1"}
+            (folder / METADATA).write_text(json.dumps(recorded))
 
     def open(self, policy: PolicyOverride = OWN, *, read_only: bool = False, **given: Any) -> PartitionStore:
         options = Options(url=self.url, **{"raw_sink": str(self.raw), "validator": True, **given})
-        opened = PartitionStore.open("parts", options, policy, read_only=read_only, deadline=timedelta(seconds=30))
+        opened = PartitionStore.open("parts", options, policy, read_only=read_only, deadline=timedelta(seconds=PATIENCE))
         self._opened.append(opened)
         return opened
 
@@ -143,30 +145,30 @@ def tree_hash(root: Path) -> dict[str, str]:
     }
 
 
-def drafts(backend: PartitionStore, keys: Sequence[ItemKey], order: Order = REQUEUE, now: datetime = NOON) -> list[Any]:
-    return [draft for batch in backend.drafts(keys, Sort(), order, now, Never()) for draft in batch]
+def drafts(backend: PartitionStore, keys: Sequence[ItemKey], operation: Operation = REQUEUE, now: datetime = NOON) -> list[Any]:
+    return [draft for batch in backend.drafts(keys, Sort(), operation, now, Never()) for draft in batch]
 
 
-def blocked(backend: PartitionStore, key: ItemKey, order: Order = REQUEUE) -> str | None:
-    (draft,) = drafts(backend, [key], order)
-    return draft.blocked
+def skipped(backend: PartitionStore, key: ItemKey, operation: Operation = REQUEUE) -> str | None:
+    (draft,) = drafts(backend, [key], operation)
+    return None if draft.skipped is None else draft.skipped.text
 
 
-def act(backend: PartitionStore, key: ItemKey, order: Order = REQUEUE, now: datetime = NOON) -> Change:
+def act(backend: PartitionStore, key: ItemKey, operation: Operation = REQUEUE, now: datetime = NOON) -> Change:
     """Through the same steps as core: draft, after-image, swap. Returns the change, for undo."""
-    (draft,) = drafts(backend, [key], order, now)
-    assert draft.blocked is None, draft.blocked
-    change = Change(draft.unit, (key,), tuple(json.loads(draft.before)), ())
-    change = change._replace(after=backend.after(change, order, now, now))
-    (outcome,) = backend.swap([change], order, WHO)
-    assert outcome.kind == "changed", outcome
+    (draft,) = drafts(backend, [key], operation, now)
+    assert draft.skipped is None, draft.skipped
+    change = Change(draft.unit, (key,), draft.before, ())
+    change = change._replace(after=backend.after(change, operation, now, now))
+    (outcome,) = backend.compare_and_set([change], operation, WHO)
+    assert outcome.kind == "applied", outcome
     assert list(backend.images([change])) == [change.after]
     return change
 
 
 def undo(backend: PartitionStore, change: Change) -> None:
     back = change._replace(before=change.after, after=change.before)
-    assert [o.kind for o in backend.swap([back], Order(Action.UNDO), WHO)] == ["changed"]
+    assert [o.kind for o in backend.compare_and_set([back], Operation(Action.UNDO), WHO)] == ["applied"]
 
 
 def harness(
@@ -177,7 +179,7 @@ def harness(
     if control:
         key = store.put(Partition("zz", "z", "z", "2020-01-01"))
         backend = store.open(PolicyOverride(), **given)
-        act(backend, key, Order(Action.PAUSE))
+        act(backend, key, Operation(PartitionAction.PAUSE))
         backend.close()
         store.sql("DELETE FROM partition_state")
 
@@ -199,11 +201,11 @@ def harness(
 
     statuses = ("pending", "failed", "success")
     backend = store.open(policy, read_only=read_only, **given)
-    return Harness(backend, put, statuses, FrozenClock(), lambda _: (), fingerprint, beside(store, policy, given))
+    return Harness(backend, put, statuses, FrozenClock(), lambda _: (), fingerprint, client_view(store, policy, given))
 
 
-def beside(store: Store, policy: PolicyOverride, given: Mapping[str, Any]) -> Beside:
-    """The rows and marks as any client of the database sees them, beside the plugin."""
+def client_view(store: Store, policy: PolicyOverride, given: Mapping[str, Any]) -> ClientView:
+    """The rows and marks as any client of the database sees them, without the plugin."""
 
     def rows() -> Mapping[ItemKey, object]:
         found = store.marks(*KEY, "terminal", "paused", "next_run_at", "request", url=given.get("control_url", ""))
@@ -216,7 +218,7 @@ def beside(store: Store, policy: PolicyOverride, given: Mapping[str, Any]) -> Be
     def remove(key: ItemKey) -> None:
         store.sql(f"DELETE FROM partition_state WHERE {SAME_KEY}", key.parts)
 
-    return Beside(rows, touch, remove, lambda: store.open(policy, read_only=True, **given))
+    return ClientView(rows, touch, remove, lambda: store.open(policy, read_only=True, **given))
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -10,12 +9,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from console.core.backend import Action, Budget, Change, Flag, Order, PageRequest, Severity
+from console.core.backend import Action, Attempts, Change, Operation, PageRequest, Severity
 from console.core.faults import ReadOnlyRefused
 from console.core.item import Condition, ItemKey
 from console.core.policy import PolicyOverride
 from console.core.query import Filter
 from console.testing import ALL, NOON, FrozenClock
+from plugins.partition_store.actions import INCLUDE_TERMINAL, PartitionAction
 from plugins.partition_store.sink import Partition
 from tests.plugins.partition_store.stores import (
     OWN,
@@ -23,15 +23,15 @@ from tests.plugins.partition_store.stores import (
     WHO,
     Store,
     act,
-    blocked,
     drafts,
     part,
     run_id,
+    skipped,
     tree_hash,
     undo,
 )
 
-CLEAR = Order(flags=frozenset({Flag.CLEAR_TERMINAL}))
+CLEAR = Operation(flags=frozenset({INCLUDE_TERMINAL}))
 P = part()
 
 
@@ -43,13 +43,14 @@ def _one_run(store: Store) -> None:
 VERDICTS: list[tuple[str, str, dict[str, Any], PolicyOverride, Condition, str]] = [
     ("waiting", "pending", {"attempt_count": None}, OWN, Condition.WAITING, "not run yet"),
     ("handed-back", "pending", {"attempt_count": 2}, OWN, Condition.RETRYING, "due now"),
-    ("failed", "failed", {"attempt_count": 2}, OWN, Condition.FAILED, "nothing retries it by itself"),
+    ("failed", "failed", {"attempt_count": 2}, OWN, Condition.FAILED, "not retried automatically"),
     ("attempts", "failed", {"attempt_count": 3}, OWN, Condition.TERMINAL, "3 of 3 attempts used"),
     ("beyond", "failed", {"attempt_count": 9}, OWN, Condition.TERMINAL, "9 of 3 attempts used"),
     ("no-limit", "failed", {"attempt_count": 99}, PolicyOverride(), Condition.FAILED, "99 attempts"),
     ("age", "failed", {}, PolicyOverride(max_age=timedelta(days=1, hours=12)), Condition.TERMINAL, "older than 1d12h"),
-    ("young", "failed", {}, PolicyOverride(max_age=timedelta(days=1, hours=13)), Condition.FAILED, "nothing retries"),
-    ("text", "failed", {"error_message": "gone [TERMINAL]"}, OWN, Condition.TERMINAL, "its error says [terminal]"),
+    ("young", "failed", {}, PolicyOverride(max_age=timedelta(days=1, hours=13)), Condition.FAILED, "not retried automatically"),
+    ("text", "failed", {"error_message": "gone [terminal]"}, OWN, Condition.TERMINAL, "its error says [terminal]"),
+    ("text-other-case", "failed", {"error_message": "gone [TERMINAL]"}, OWN, Condition.FAILED, "not retried"),
     ("text-pending", "pending", {"error_message": "[terminal]"}, OWN, Condition.RETRYING, "due now"),
     ("success", "success", {"attempt_count": 9}, OWN, Condition.DONE, "finished"),
 ]
@@ -64,31 +65,31 @@ def test_verdicts_each_with_its_why(store: Store, status: str, given: dict[str, 
     assert not store.has_control(), "reading creates nothing"
 
 
-ACTIONS: dict[str, tuple[str, dict[str, Any], Order, bool]] = {
-    "retry": ("failed", {}, Order(), False),
+ACTIONS: dict[str, tuple[str, dict[str, Any], Operation, bool]] = {
+    "retry": ("failed", {}, Operation(), False),
     "retry-terminal": ("failed", {"attempt_count": 5}, CLEAR, False),
     "retry-text-marked": ("failed", {"error_message": "x [terminal]"}, CLEAR, True),
-    "reprocess": ("success", {"current_run_id": run_id(1), "record_count": 2}, Order(Action.REPROCESS), True),
-    "mark": ("failed", {}, Order(Action.MARK_TERMINAL), True),
-    "clear-text": ("failed", {"error_message": "x [terminal]"}, Order(Action.CLEAR_TERMINAL), True),
-    "pause": ("failed", {}, Order(Action.PAUSE), True),
-    "pause-pending": ("pending", {}, Order(Action.PAUSE), True),
+    "reprocess": ("success", {"current_run_id": run_id(1), "record_count": 2}, Operation(PartitionAction.REPROCESS), True),
+    "mark": ("failed", {}, Operation(PartitionAction.MARK_TERMINAL), True),
+    "clear-text": ("failed", {"error_message": "x [terminal]"}, Operation(PartitionAction.CLEAR_TERMINAL), True),
+    "pause": ("failed", {}, Operation(PartitionAction.PAUSE), True),
+    "pause-pending": ("pending", {}, Operation(PartitionAction.PAUSE), True),
 }
 
 
-@pytest.mark.parametrize(("status", "given", "order", "needs_control"), ACTIONS.values(), ids=ACTIONS)
+@pytest.mark.parametrize(("status", "given", "operation", "needs_control"), ACTIONS.values(), ids=ACTIONS)
 def test_an_action_changes_what_it_says_and_undo_restores(
-    store: Store, status: str, given: dict[str, Any], order: Order, needs_control: bool
+    store: Store, status: str, given: dict[str, Any], operation: Operation, needs_control: bool
 ) -> None:
     key = store.put(P, status, schema_version="v0", **given)
     backend = store.open()
     before, raw = store.row(P), tree_hash(store.raw)
-    change = act(backend, key, order)
+    change = act(backend, key, operation)
     after = store.row(P)
     assert before is not None
     assert after is not None
     assert all(after[name] == before[name] for name in (*UNTOUCHABLE, "error_message"))
-    assert after["status"] == ("pending" if order.action is Action.REQUEUE else status)
+    assert after["status"] == ("pending" if operation.action == Action.REQUEUE else status)
     assert store.has_control() is needs_control, "created by the first confirmed write that needs it"
     undo(backend, change)
     assert store.row(P) == before
@@ -99,14 +100,14 @@ def test_an_action_changes_what_it_says_and_undo_restores(
 def test_marks_carry_who_when_and_why(store: Store) -> None:
     key = store.put(P)
     backend = store.open()
-    act(backend, key, Order(Action.MARK_TERMINAL))
+    act(backend, key, Operation(PartitionAction.MARK_TERMINAL))
     item = backend.items([key], NOON)[key]
     assert item.condition is Condition.TERMINAL
     assert item.verdict.why == "marked terminal by ops: because"
-    assert "terminal" in str(blocked(backend, key))
+    assert "Terminal" in str(skipped(backend, key))
     native = dict(backend.item(key, NOON).native)
     assert (native["control.terminal_by"], native["control.terminal_why"]) == ("ops", "because")
-    act(backend, key, Order(Action.CLEAR_TERMINAL))
+    act(backend, key, Operation(PartitionAction.CLEAR_TERMINAL))
     assert backend.items([key], NOON)[key].condition is Condition.FAILED
     assert backend.page(PageRequest(Filter.parse("condition:failed"), NOON)).items[0].key == key
 
@@ -114,14 +115,15 @@ def test_marks_carry_who_when_and_why(store: Store) -> None:
 def test_clearing_a_text_marker_overrules_it_and_never_writes_it(store: Store) -> None:
     key = store.put(P, error_message="upstream gone [terminal]")
     backend = store.open()
-    act(backend, key, Order(Action.CLEAR_TERMINAL))
+    act(backend, key, Operation(PartitionAction.CLEAR_TERMINAL))
     assert backend.items([key], NOON)[key].condition is Condition.FAILED
     assert store.row(P)["error_message"] == "upstream gone [terminal]"
-    assert store.sql("SELECT terminal, terminal_by FROM retriage_partition_control") == [("overruled", "ops")]
+    ((mark, by),) = store.sql("SELECT terminal, terminal_by FROM retriage_partition_control")
+    assert (mark.split()[:2], by) == (["overruled", "1"], "ops")
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("error", ["CAST(x'626164e9' AS TEXT)", "CAST('gone [Terminal]' AS BLOB)"])
+@pytest.mark.parametrize("error", ["CAST(x'626164e9' AS TEXT)", "CAST('gone [terminal]' AS BLOB)"])
 def test_an_error_that_is_no_text_is_no_obstacle(store: Store, error: str) -> None:
     key = store.put(P)
     store.sql(f"UPDATE partition_state SET error_message = {error}")
@@ -135,21 +137,21 @@ def test_an_error_that_is_no_text_is_no_obstacle(store: Store, error: str) -> No
 def test_pause_and_unpause(store: Store) -> None:
     key = store.put(P, "pending", attempt_count=0)
     backend = store.open()
-    act(backend, key, Order(Action.PAUSE))
+    act(backend, key, Operation(PartitionAction.PAUSE))
     item = backend.items([key], NOON)[key]
     assert not item.verdict.will_run_again
-    assert "paused by ops: because" in item.verdict.why
+    assert item.verdict.why == "Paused by ops: because"
     assert store.validate(backend) == 0
-    act(backend, key, Order(Action.UNPAUSE))
+    act(backend, key, Operation(PartitionAction.UNPAUSE))
     assert store.validate(backend) == 1
 
 
 def _paused(store: Store) -> None:
-    act(store.open(), ItemKey("parts", P), Order(Action.PAUSE))
+    act(store.open(), ItemKey("parts", P), Operation(PartitionAction.PAUSE))
 
 
 def _requested(store: Store) -> None:
-    act(store.open(), ItemKey("parts", P), Order(Action.REPROCESS))
+    act(store.open(), ItemKey("parts", P), Operation(PartitionAction.REPROCESS))
 
 
 def _no_runs(store: Store) -> None:
@@ -168,43 +170,43 @@ def _link_out(store: Store) -> None:
 
 
 Prepare = Callable[[Store], None] | None
-RAILS: dict[str, tuple[str, dict[str, Any], Order, Prepare, str]] = {
-    "fresh": ("failed", {}, Order(budget=Budget.FRESH), None, "fresh is refused"),
-    "terminal": ("failed", {"attempt_count": 3}, Order(), None, "--clear-terminal"),
-    "waiting": ("pending", {"attempt_count": 0}, Order(), None, "has not failed"),
-    "outstanding": ("pending", {"attempt_count": 1}, Order(), None, "a requeue is outstanding"),
-    "done": ("success", {}, Order(), None, "reprocess it instead"),
-    "paused": ("failed", {}, Order(), _paused, "is paused"),
-    "no-raw-run": ("failed", {}, Order(), _no_runs, "shows no run of it"),
-    "no-sink": ("failed", {}, Order(), _no_sink, "cannot be reached"),
-    "symlink-out": ("failed", {}, Order(), _link_out, "is invalid: 'logical_date=2026-11-09' is no folder"),
-    "reprocess-failed": ("failed", {}, Order(Action.REPROCESS), None, "only a success"),
-    "reprocess-twice": ("success", {}, Order(Action.REPROCESS), _requested, "outstanding already"),
-    "reprocess-no-run": ("success", {}, Order(Action.REPROCESS), _no_runs, "shows no run"),
-    "mark-success": ("success", {}, Order(Action.MARK_TERMINAL), None, "only a failed"),
-    "clear-unmarked": ("failed", {}, Order(Action.CLEAR_TERMINAL), None, "is not terminal"),
-    "clear-by-policy": ("failed", {"attempt_count": 3}, Order(Action.CLEAR_TERMINAL), None, "terminal by policy"),
-    "clear-pending": ("pending", {}, Order(Action.CLEAR_TERMINAL), None, "has not failed"),
-    "pause-twice": ("failed", {}, Order(Action.PAUSE), _paused, "paused already"),
-    "pause-done": ("success", {}, Order(Action.PAUSE), None, "nothing to pause"),
-    "unpause": ("failed", {}, Order(Action.UNPAUSE), None, "is not paused"),
-    "backfill-existing": ("failed", {}, Order(Action.BACKFILL), None, "keeps its status"),
+RAILS: dict[str, tuple[str, dict[str, Any], Operation, Prepare, str]] = {
+    "reset": ("failed", {}, Operation(attempts=Attempts.RESET), None, "never reset"),
+    "terminal": ("failed", {"attempt_count": 3}, Operation(), None, "Terminal."),
+    "waiting": ("pending", {"attempt_count": 0}, Operation(), None, "Has not failed"),
+    "outstanding": ("pending", {"attempt_count": 1}, Operation(), None, "Already requeued"),
+    "done": ("success", {}, Operation(), None, "reprocess it instead"),
+    "paused": ("failed", {}, Operation(), _paused, "Paused;"),
+    "no-raw-run": ("failed", {}, Operation(), _no_runs, "has no run of it"),
+    "no-sink": ("failed", {}, Operation(), _no_sink, "cannot be reached"),
+    "symlink-out": ("failed", {}, Operation(), _link_out, "Invalid: 'logical_date=2026-11-09' is no folder"),
+    "reprocess-failed": ("failed", {}, Operation(PartitionAction.REPROCESS), None, "only a success"),
+    "reprocess-twice": ("success", {}, Operation(PartitionAction.REPROCESS), _requested, "Already requested"),
+    "reprocess-no-run": ("success", {}, Operation(PartitionAction.REPROCESS), _no_runs, "has no run"),
+    "mark-success": ("success", {}, Operation(PartitionAction.MARK_TERMINAL), None, "only a failed"),
+    "clear-unmarked": ("failed", {}, Operation(PartitionAction.CLEAR_TERMINAL), None, "Not terminal"),
+    "clear-by-policy": ("failed", {"attempt_count": 3}, Operation(PartitionAction.CLEAR_TERMINAL), None, "Terminal by policy"),
+    "clear-pending": ("pending", {}, Operation(PartitionAction.CLEAR_TERMINAL), None, "Has not failed"),
+    "pause-twice": ("failed", {}, Operation(PartitionAction.PAUSE), _paused, "Already paused"),
+    "pause-done": ("success", {}, Operation(PartitionAction.PAUSE), None, "nothing to pause"),
+    "unpause": ("failed", {}, Operation(PartitionAction.UNPAUSE), None, "Not paused"),
+    "backfill-existing": ("failed", {}, Operation(PartitionAction.BACKFILL), None, "keeps its status"),
 }
 
 
-@pytest.mark.parametrize(("status", "given", "order", "prepare", "why"), RAILS.values(), ids=RAILS)
-def test_rails(store: Store, status: str, given: dict[str, Any], order: Order, prepare: Prepare, why: str) -> None:
+@pytest.mark.parametrize(("status", "given", "operation", "prepare", "why"), RAILS.values(), ids=RAILS)
+def test_rules(store: Store, status: str, given: dict[str, Any], operation: Operation, prepare: Prepare, why: str) -> None:
     key = store.put(P, status, **given)
     if prepare is not None:
         prepare(store)
     before = store.row(P)
-    assert why in str(blocked(store.open(), key, order))
+    assert why in str(skipped(store.open(), key, operation))
     assert store.row(P) == before
 
 
 def test_reprocess_where_the_validator_is_not_ours(store: Store) -> None:
     key = store.put(P, "success")
-    assert "could not be picked up" in str(blocked(store.open(validator=False), key, Order(Action.REPROCESS)))
+    assert "would not see the request" in str(skipped(store.open(validator=False), key, Operation(PartitionAction.REPROCESS)))
 
 
 @pytest.mark.parametrize("customer", ["..", ".", "a/b", "a\\b", "a\nb", "\x1b[31m", ""])
@@ -213,7 +215,7 @@ def test_unsafe_segments_are_invalid_and_never_followed(store: Store, customer: 
     backend = store.open()
     (item,) = backend.page(PageRequest(ALL, NOON)).items
     assert any(note.startswith("invalid: its customer_id") for note in item.notes)
-    assert "is invalid" in str(blocked(backend, key))
+    assert "Invalid" in str(skipped(backend, key))
     assert "not a plain path segment" in str(backend.item(key, NOON).extra)
 
 
@@ -229,12 +231,12 @@ def test_what_changed_since_the_plan_is_conflicted(store: Store) -> None:
     change = act(backend, key)
     undo(backend, change)
     store.sql("UPDATE partition_state SET attempt_count = 2")
-    (outcome,) = backend.swap([change], Order(), WHO)
-    assert (outcome.kind, outcome.detail) == ("conflicted", "attempt_count is now 2, was 1")
+    (outcome,) = backend.compare_and_set([change], Operation(), WHO)
+    assert (outcome.kind, outcome.detail) == ("changed", "attempt_count is now 2, was 1")
     store.sql("DELETE FROM partition_state")
-    (outcome,) = backend.swap([change], Order(), WHO)
+    (outcome,) = backend.compare_and_set([change], Operation(), WHO)
     assert outcome.detail == "no longer there"
-    assert draft.blocked is None
+    assert draft.skipped is None
 
 
 def test_gaps_of_the_range_are_shown_and_backfilled_after_fresh_data(store: Store) -> None:
@@ -245,22 +247,22 @@ def test_gaps_of_the_range_are_shown_and_backfilled_after_fresh_data(store: Stor
     page = backend.page(PageRequest(Filter.parse("condition:waiting"), NOON))
     implicit = [item for item in page.items if not item.native_status]
     assert [item.key.parts[3][-2:] for item in implicit] == ["06", "04", "02", "01"]
-    assert all("implicitly pending" in item.notes[0] for item in implicit)
+    assert all("no row yet" in item.notes[0] for item in implicit)
     assert backend.counts(ALL, NOON)[Condition.WAITING].value == 6
     key = ItemKey("parts", part(6))
-    assert "has no row" in str(blocked(backend, key))
-    change = act(backend, key, Order(Action.BACKFILL))
+    assert "Has no row" in str(skipped(backend, key))
+    change = act(backend, key, Operation(PartitionAction.BACKFILL))
     assert store.row(part(6))["status"] == "pending"
     store.run(part(6), run_id(1, 6))
-    order: list[str] = []
-    validator = store.validator(backend, handler=lambda p, _: order.append(p.logical_date[-2:]))
+    operation: list[str] = []
+    validator = store.validator(backend, handler=lambda p, _: operation.append(p.logical_date[-2:]))
     validator.cycle(lambda _: None, Flagless())
     store.put(part(2), "pending", attempt_count=0)  # older than the backfill, but fresh
     store.run(part(2), run_id(1, 2))
     validator.cycle(lambda _: None, Flagless())
     validator.cycle(lambda _: None, Flagless())
-    assert order == ["05", "03", "02", "06"], "fresh data first, also what comes later, the backfill last"
-    other = act(backend, ItemKey("parts", part(1)), Order(Action.BACKFILL))
+    assert operation == ["05", "03", "02", "06"], "fresh data first, also what comes later, the backfill last"
+    other = act(backend, ItemKey("parts", part(1)), Operation(PartitionAction.BACKFILL))
     undo(backend, other)
     assert store.row(part(1)) is None
     assert change.before[0] is None
@@ -273,10 +275,10 @@ class Flagless:
 def test_backfill_outside_any_range_by_key(store: Store) -> None:
     backend = store.open()
     key = ItemKey("parts", ("ads", "new", "spend", "2025-01-01"))
-    act(backend, key, Order(Action.BACKFILL))
+    act(backend, key, Operation(PartitionAction.BACKFILL))
     assert backend.items([key], NOON)[key].condition is Condition.WAITING
     bad = ItemKey("parts", ("ads", "..", "spend", "2025-01-01"))
-    assert "is invalid" in str(blocked(backend, bad, Order(Action.BACKFILL)))
+    assert "Invalid" in str(skipped(backend, bad, Operation(PartitionAction.BACKFILL)))
 
 
 @pytest.mark.parametrize("given", [{"start": "1900-01-01"}, {"start": "2026-02-02", "end": "2026-01-01"}])
@@ -305,10 +307,10 @@ def test_check_and_read_only(store: Store) -> None:
     assert findings["policy"].severity is Severity.WARNING
     assert findings["raw sink"].severity is Severity.OK
     (draft,) = drafts(backend, [key])
-    assert draft.blocked is None
+    assert draft.skipped is None
     change = act_only(backend, key)
     with pytest.raises(ReadOnlyRefused):
-        backend.swap([change], Order(), WHO)
+        backend.compare_and_set([change], Operation(), WHO)
     with pytest.raises(ReadOnlyRefused):
         backend.run(lambda *_: None, FrozenClock(), Flagless(), lambda _: None)
     assert tree_hash(store.base) == before
@@ -316,5 +318,5 @@ def test_check_and_read_only(store: Store) -> None:
 
 def act_only(backend: Any, key: ItemKey) -> Any:
     (draft,) = drafts(backend, [key])
-    change = Change("", (key,), tuple(json.loads(draft.before)), ())
-    return change._replace(after=backend.after(change, Order(), NOON, NOON))
+    change = Change("", (key,), draft.before, ())
+    return change._replace(after=backend.after(change, Operation(), NOON, NOON))

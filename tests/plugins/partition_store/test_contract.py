@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from console.core.policy import PolicyOverride
-from console.testing import PROMISES, REQUEUE_PROMISES, Harness, exercise_backend, exercise_requeue
+from console.testing import PROMISES, REQUEUE_PROMISES, BackendSuite, Harness, RequeueSuite
 from tests.plugins.partition_store import stores
 from tests.plugins.postgres_analyses.server import database
 
@@ -47,20 +48,30 @@ class Makes:
             given["control_url"] = self._stack.enter_context(database())
         elif apart:
             base.mkdir(parents=True)
-            stores.sqlite3.connect(base / "control.db").execute("CREATE TABLE beside (x)").connection.close()
+            stores.sqlite3.connect(base / "control.db").execute("CREATE TABLE other (x)").connection.close()
             given["control_url"] = f"sqlite:///{base}/control.db"
         return stores.harness(base / "etl", **given)
 
 
+@pytest.fixture(scope="module", params=VARIANTS)
+def reading(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[BackendSuite]:
+    folder = tmp_path_factory.mktemp("store")
+    with ExitStack() as stack, BackendSuite(Makes(request.param, folder, stack), thorough=thorough) as suite:
+        yield suite
+
+
+@pytest.fixture(scope="module", params=[name for name in VARIANTS if "read-only" not in name])
+def requeue(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[RequeueSuite]:
+    folder = tmp_path_factory.mktemp("store")
+    with ExitStack() as stack, RequeueSuite(Makes(request.param, folder, stack), thorough=thorough) as suite:
+        yield suite
+
+
 @pytest.mark.parametrize("promise", PROMISES)
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_keeps_its_promise(variant: str, promise: str, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        exercise_backend(Makes(variant, tmp_path, stack), promise)
+def test_keeps_its_promise(reading: BackendSuite, promise: str) -> None:
+    reading.check(promise)
 
 
 @pytest.mark.parametrize("promise", REQUEUE_PROMISES)
-@pytest.mark.parametrize("variant", [name for name in VARIANTS if "read-only" not in name])
-def test_hands_items_back_as_promised(variant: str, promise: str, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        exercise_requeue(Makes(variant, tmp_path, stack), promise)
+def test_requeues_as_promised(requeue: RequeueSuite, promise: str) -> None:
+    requeue.check(promise)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sqlite3
@@ -16,21 +15,22 @@ from typing import Any
 import psycopg
 import pytest
 
-from console.core.backend import Action, Change, Flag, Order, PageRequest
+from console.core.backend import Change, Flag, Operation, PageRequest
 from console.core.faults import ReadOnlyRefused
 from console.core.item import Condition, ItemKey
 from console.core.policy import PolicyOverride
 from console.core.query import Filter
 from console.testing import ALL, NOON
+from plugins.partition_store.actions import INCLUDE_TERMINAL, PartitionAction
 from plugins.partition_store.backend import POLICY
 from plugins.partition_store.schema import CONTROL
 from plugins.partition_store.tables import Tables
-from tests.plugins.partition_store.door import WHENCE, WHO, carry_out, door, last_outcomes
-from tests.plugins.partition_store.stores import OWN, Store, act, blocked, drafts, part, run_id, undo
+from tests.plugins.partition_store.consoles import ORIGIN, WHO, carry_out, console_on, last_outcomes
+from tests.plugins.partition_store.stores import OWN, Store, act, drafts, part, run_id, skipped, undo
 from tests.plugins.partition_store.stores import WHO as AUTHORITY
 from tests.plugins.postgres_analyses.server import database
 
-BACK_OFF = Order(flags=frozenset({Flag.BACK_OFF}))
+RESPECT_BACKOFF = Operation(flags=frozenset({Flag.RESPECT_BACKOFF}))
 MINUTE = timedelta(minutes=1)
 
 
@@ -46,7 +46,7 @@ def test_the_recommended_backoff_and_its_jitter(store: Store, attempts: int, min
     waits = set()
     for day in range(1, 9):
         key = failed_at(store, NOON, attempts, day)
-        act(backend, key, BACK_OFF, NOON)
+        act(backend, key, RESPECT_BACKOFF, NOON)
         due = backend.items([key], NOON)[key].verdict.next_retry_at
         assert due is not None
         assert 0.8 * minutes * MINUTE <= due - NOON <= 1.2 * minutes * MINUTE
@@ -58,7 +58,7 @@ def test_the_recommended_backoff_and_its_jitter(store: Store, attempts: int, min
 def test_our_validator_waits_until_then_and_clears_it(store: Store) -> None:
     key = failed_at(store, NOON, 1)
     backend = store.open()
-    act(backend, key, BACK_OFF, NOON)
+    act(backend, key, RESPECT_BACKOFF, NOON)
     (item,) = backend.page(PageRequest(Filter.parse("next<10m condition:retrying"), NOON)).items
     assert item.key == key
     assert store.validate(backend) == 0
@@ -70,7 +70,7 @@ def test_our_validator_waits_until_then_and_clears_it(store: Store) -> None:
 def test_a_backoff_that_is_over_waits_for_nothing(store: Store) -> None:
     key = failed_at(store, NOON - timedelta(hours=3), 2)
     backend = store.open()
-    act(backend, key, BACK_OFF, NOON)
+    act(backend, key, RESPECT_BACKOFF, NOON)
     assert not store.has_control(), "an action that marks nothing creates nothing"
     assert store.validate(backend) == 1
 
@@ -78,8 +78,8 @@ def test_a_backoff_that_is_over_waits_for_nothing(store: Store) -> None:
 def test_an_early_retry_is_warned_of(store: Store) -> None:
     key = failed_at(store, NOON - MINUTE, 1)
     (draft,) = drafts(store.open(), [key])
-    assert (draft.blocked, draft.warning) == (None, "is retried before its recommended backoff is over; --back-off waits for it")
-    (draft,) = drafts(store.open(), [key], BACK_OFF)
+    assert (draft.skipped, draft.warning.text) == (None, "Retried before its recommended backoff is over.")
+    (draft,) = drafts(store.open(), [key], RESPECT_BACKOFF)
     assert draft.warning is None
     (draft,) = drafts(store.open(), [key], now=NOON + 5 * MINUTE)
     assert draft.warning is None
@@ -90,9 +90,9 @@ def test_a_release_over_time_is_stored_for_our_validator_only(store: Store, tmp_
     backend = store.open()
     assert backend.abilities.stores_due_time
     assert not store.open(validator=False).abilities.stores_due_time
-    with door(backend, tmp_path) as operations:
-        override = carry_out(operations, Order(), *keys, release="over 8h")
-        assert override.counts == {"changed": 4}
+    with console_on(backend, tmp_path) as operations:
+        override = carry_out(operations, Operation(), *keys, pace="over 8h")
+        assert override.counts == {"applied": 4}
     due = [item.verdict.next_retry_at for item in backend.items(keys, NOON).values()]
     assert len(set(due)) == 4
     store.clock = type(store.clock)(datetime.now(NOON.tzinfo))
@@ -102,15 +102,15 @@ def test_a_release_over_time_is_stored_for_our_validator_only(store: Store, tmp_
 def test_marks_say_who_when_and_why(store: Store) -> None:
     key = failed_at(store, NOON, 1)
     backend = store.open()
-    act(backend, key, Order(Action.MARK_TERMINAL))
-    act(backend, key, Order(Action.PAUSE))
+    act(backend, key, Operation(PartitionAction.MARK_TERMINAL))
+    act(backend, key, Operation(PartitionAction.PAUSE))
     ((terminal, by, at, why, paused, paused_by, paused_at, paused_why),) = store.marks(
         "terminal", "terminal_by", "terminal_at", "terminal_why", "paused", "paused_by", "paused_at", "paused_why"
     )
     assert (terminal, by, why, paused, paused_by, paused_why) == ("marked", "ops", "because", "paused", "ops", "because")
     for stamp in (at, paused_at):
         assert abs(datetime.fromisoformat(stamp) - backend.now()) < timedelta(minutes=5)
-    act(backend, key, Order(Action.UNPAUSE))
+    act(backend, key, Operation(PartitionAction.UNPAUSE))
     assert store.marks("paused", "paused_by", "paused_at", "paused_why") == [(None,) * 4]
 
 
@@ -118,13 +118,13 @@ def test_undo_brings_back_who_when_and_why(store: Store) -> None:
     signs = ("terminal_by", "terminal_at", "terminal_why", "paused_by", "paused_at", "paused_why")
     key = failed_at(store, NOON, 1)
     backend = store.open()
-    act(backend, key, Order(Action.MARK_TERMINAL))
-    act(backend, key, Order(Action.PAUSE))
+    act(backend, key, Operation(PartitionAction.MARK_TERMINAL))
+    act(backend, key, Operation(PartitionAction.PAUSE))
     alice = ("alice", "2026-01-01T00:00:00+00:00", "customer left", "bob", "2026-01-02T00:00:00+00:00", "holidays")
     store.sql(f"UPDATE {CONTROL} SET {', '.join(f'{name} = ?' for name in signs)}", alice)
-    unpaused = act(backend, key, Order(Action.UNPAUSE))
-    cleared = act(backend, key, Order(flags=frozenset({Flag.CLEAR_TERMINAL})))
-    assert store.marks(*signs)[0][0] == "ops"
+    unpaused = act(backend, key, Operation(PartitionAction.UNPAUSE))
+    cleared = act(backend, key, Operation(flags=frozenset({INCLUDE_TERMINAL})))
+    assert store.marks(*signs)[0][0] is None
     undo(backend, cleared)
     undo(backend, unpaused)
     assert store.marks(*signs) == [alice]
@@ -134,9 +134,9 @@ def test_undo_of_a_reprocessing_leaves_what_the_last_one_said(store: Store) -> N
     store.run(part(), run_id(1))
     key = store.put(part(), "success")
     backend = store.open()
-    undo(backend, act(backend, key, Order(Action.REPROCESS)))
+    undo(backend, act(backend, key, Operation(PartitionAction.REPROCESS)))
     store.sql(f"UPDATE {CONTROL} SET request_error = 'count mismatch'")
-    undo(backend, act(backend, key, Order(Action.REPROCESS)))
+    undo(backend, act(backend, key, Operation(PartitionAction.REPROCESS)))
     assert store.marks("request", "request_error") == [(None, "count mismatch")]
 
 
@@ -146,11 +146,11 @@ def test_nothing_is_created_by_reading_or_in_read_only_mode(store: Store) -> Non
     backend.page(PageRequest(ALL, NOON))
     backend.item(key, NOON)
     backend.check(store.clock)
-    (draft,) = drafts(backend, [key], Order(Action.PAUSE))
-    assert draft.blocked is None
+    (draft,) = drafts(backend, [key], Operation(PartitionAction.PAUSE))
+    assert draft.skipped is None
     change = Change("", (key,), ("failed",), ("failed", "paused"))
     with pytest.raises(ReadOnlyRefused):
-        backend.swap([change], Order(Action.PAUSE), AUTHORITY)
+        backend.compare_and_set([change], Operation(PartitionAction.PAUSE), AUTHORITY)
     assert not store.has_control()
 
 
@@ -158,7 +158,7 @@ def test_two_consoles_create_the_table_together(store: Store) -> None:
     keys = [failed_at(store, NOON, 1, day) for day in range(1, 7)]
 
     def pause(key: ItemKey) -> None:
-        act(store.open(), key, Order(Action.PAUSE))
+        act(store.open(), key, Operation(PartitionAction.PAUSE))
 
     with ThreadPoolExecutor(len(keys)) as consoles:
         assert list(consoles.map(pause, keys)) == [None] * 6
@@ -178,19 +178,19 @@ def test_consoles_that_find_no_table_at_the_same_moment_make_one(store: Store) -
 
 def test_a_failed_backfill_stays_behind_fresh_data_when_handed_back(store: Store) -> None:
     backend = store.open()
-    act(backend, ItemKey("parts", part(1)), Order(Action.BACKFILL))
+    act(backend, ItemKey("parts", part(1)), Operation(PartitionAction.BACKFILL))
     store.run(part(1), run_id(1, 1), counted=9)
     assert store.validate(backend) == 1
     store.run(part(1), run_id(2, 1))
-    act(backend, ItemKey("parts", part(1)), Order(), store.clock.tick())
+    act(backend, ItemKey("parts", part(1)), Operation(), store.clock.tick())
     store.put(part(2), "pending", attempt_count=0)
     store.run(part(2), run_id(1, 2))
-    order: list[str] = []
-    validator = store.validator(backend, handler=lambda p, _: order.append(p.logical_date[-2:]))
+    operation: list[str] = []
+    validator = store.validator(backend, handler=lambda p, _: operation.append(p.logical_date[-2:]))
     store.clock.tick()
     for _ in range(2):
         validator.cycle(lambda _: None, NoStop())
-    assert order == ["02", "01"]
+    assert operation == ["02", "01"]
     assert store.marks("request") == [(None,)], "a success is no backfill any more"
 
 
@@ -201,15 +201,15 @@ class NoStop:
 def test_backfills_are_taken_a_few_at_a_time(store: Store) -> None:
     backend = store.open()
     for day in range(1, 29):
-        act(backend, ItemKey("parts", part(day)), Order(Action.BACKFILL), NOON + timedelta(days=30))
+        act(backend, ItemKey("parts", part(day)), Operation(PartitionAction.BACKFILL), NOON + timedelta(days=30))
     assert store.validate(backend) == 20
     assert store.validate(backend) == 8
 
 
 def test_where_the_validator_is_not_ours_a_backfill_is_warned_of(store: Store) -> None:
     backend = store.open(validator=False)
-    (draft,) = drafts(backend, [ItemKey("parts", part(1))], Order(Action.BACKFILL))
-    assert "so that fresh data is not starved" in draft.warning
+    (draft,) = drafts(backend, [ItemKey("parts", part(1))], Operation(PartitionAction.BACKFILL))
+    assert "or they delay new data" in draft.warning.text
 
 
 @pytest.mark.parametrize("kind", ["postgres"], indirect=True)
@@ -217,15 +217,15 @@ def test_a_row_someone_else_holds_is_conflicted_not_waited_for(store: Store) -> 
     key = failed_at(store, NOON, 1)
     backend = store.open()
     (draft,) = drafts(backend, [key])
-    change = Change("", (key,), tuple(json.loads(draft.before)), ())
-    change = change._replace(after=backend.after(change, Order(), NOON, NOON))
+    change = Change("", (key,), draft.before, ())
+    change = change._replace(after=backend.after(change, Operation(), NOON, NOON))
     with psycopg.connect(store.url) as holder:
         holder.execute("SELECT * FROM partition_state FOR UPDATE")
-        (outcome,) = backend.swap([change], Order(), AUTHORITY)
-        assert (outcome.kind, outcome.detail) == ("conflicted", "locked by someone else's transaction")
+        (outcome,) = backend.compare_and_set([change], Operation(), AUTHORITY)
+        assert (outcome.kind, outcome.detail) == ("changed", "locked by another transaction")
         holder.rollback()
-    (outcome,) = backend.swap([change], Order(), AUTHORITY)
-    assert outcome.kind == "changed"
+    (outcome,) = backend.compare_and_set([change], Operation(), AUTHORITY)
+    assert outcome.kind == "applied"
 
 
 REFUSALS = {
@@ -238,7 +238,7 @@ REFUSALS = {
 @pytest.mark.parametrize("how", REFUSALS)
 def test_a_partition_that_is_refused_or_passed_over_is_failed_alone(store: Store, tmp_path: Path, how: str) -> None:
     keys = [failed_at(store, NOON, 1, day) for day in range(1, 6)]
-    told = "left as it was by the database itself" if how == "ignore" else "not this one"
+    expected = "the database left it unchanged" if how == "ignore" else "not this one"
     if store.is_sqlite:
         store.sql(
             f"CREATE TRIGGER no BEFORE UPDATE ON partition_state WHEN new.logical_date = '{keys[3].parts[3]}'"
@@ -251,11 +251,11 @@ def test_a_partition_that_is_refused_or_passed_over_is_failed_alone(store: Store
             "CREATE TRIGGER no BEFORE UPDATE ON partition_state FOR EACH ROW"
             f" WHEN (new.logical_date = '{keys[3].parts[3]}') EXECUTE FUNCTION no()"
         )
-    with door(store.open(), tmp_path) as operations:
-        override = carry_out(operations, Order(), *keys)
-        assert override.counts == {"changed": 4, "failed": 1}
-        (failed,) = (o for batch in operations.book.outcomes(override.op_id) for o in batch if o.outcome == "failed")
-    assert (failed.key, failed.detail) == (str(keys[3]), told)
+    with console_on(store.open(), tmp_path) as operations:
+        override = carry_out(operations, Operation(), *keys)
+        assert override.counts == {"applied": 4, "rejected": 1}
+        (failed,) = (o for batch in operations.trail.outcomes(override.override_id) for o in batch if o.outcome == "rejected")
+    assert (failed.key, failed.detail) == (str(keys[3]), expected)
     assert [store.row(part(day))["status"] for day in range(1, 6)] == ["pending"] * 3 + ["failed", "pending"]
 
 
@@ -276,49 +276,49 @@ def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def test_the_table_lives_elsewhere(store: Store, elsewhere: str) -> None:
     key = failed_at(store, NOON, 1)
     backend = store.open(control_url=elsewhere)
-    act(backend, key, Order(Action.MARK_TERMINAL))
+    act(backend, key, Operation(PartitionAction.MARK_TERMINAL))
     assert not store.has_control()
     assert store.marks("terminal", "terminal_by", url=elsewhere) == [("marked", "ops")]
     assert backend.page(PageRequest(Filter.parse("condition:terminal"), NOON)).items[0].key == key
-    change = act(backend, key, Order(flags=frozenset({Flag.CLEAR_TERMINAL, Flag.BACK_OFF})), NOON)
+    change = act(backend, key, Operation(flags=frozenset({INCLUDE_TERMINAL, Flag.RESPECT_BACKOFF})), NOON)
     assert backend.items([key], NOON)[key].condition is Condition.RETRYING
     assert store.validate(backend) == 0
     undo(backend, change)
     assert store.row(part())["status"] == "failed"
-    act(backend, key, Order(flags=frozenset({Flag.CLEAR_TERMINAL})), NOON)
+    act(backend, key, Operation(flags=frozenset({INCLUDE_TERMINAL})), NOON)
     assert store.validate(backend) == 1
-    assert blocked(backend, key) == "is done; reprocess it instead"
-    act(backend, key, Order(Action.REPROCESS), store.clock.now())
+    assert skipped(backend, key) == "Already done; reprocess it instead."
+    act(backend, key, Operation(PartitionAction.REPROCESS), store.clock.now())
     assert store.validate(backend) == 1
     assert store.marks("request", url=elsewhere) == [(None,)]
 
 
 def test_killed_between_the_two_commits_it_is_taken_back_and_done_again(store: Store, elsewhere: str, tmp_path: Path) -> None:
     keys = [failed_at(store, NOON, 3, day) for day in (1, 2, 3)]
-    insist = Order(flags=frozenset({Flag.CLEAR_TERMINAL}))
+    insist = Operation(flags=frozenset({INCLUDE_TERMINAL}))
     backend = store.open(OWN, control_url=elsewhere)
     for key in keys:
-        act(backend, key, Order(Action.MARK_TERMINAL))
+        act(backend, key, Operation(PartitionAction.MARK_TERMINAL))
     backend.close()
     child = os.fork()
     if child == 0:
         Tables.writing = _dying  # type: ignore[method-assign]
         try:
-            with door(store.open(OWN, control_url=elsewhere), tmp_path) as operations:
+            with console_on(store.open(OWN, control_url=elsewhere), tmp_path) as operations:
                 carry_out(operations, insist, *keys)
         finally:
             os._exit(1)
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
     assert {store.row(part(day))["status"] for day in (1, 2, 3)} == {"pending"}, "the state was committed, the marks were not"
     assert {mark for (mark,) in store.marks("terminal", url=elsewhere)} == {"marked"}
-    with door(store.open(OWN, control_url=elsewhere), tmp_path) as operations:
-        (override,) = operations.book.overrides()
-        ended = operations.resume(override.op_id, WHO, WHENCE)
-        assert ended.counts == {"changed": 3}
-        told = last_outcomes(operations, override.op_id)
-        assert all(outcomes == ["not_applied", "changed"] or outcomes[-1] == "changed" for outcomes in told.values())
-        assert operations.book.verified().ok
-    assert {mark for (mark,) in store.marks("terminal", url=elsewhere)} == {"overruled"}
+    with console_on(store.open(OWN, control_url=elsewhere), tmp_path) as operations:
+        (override,) = operations.trail.overrides()
+        ended = operations.resume(override.override_id, WHO, ORIGIN)
+        assert ended.counts == {"applied": 3}
+        recorded = last_outcomes(operations, override.override_id)
+        assert all(outcomes == ["not_applied", "applied"] or outcomes[-1] == "applied" for outcomes in recorded.values())
+        assert operations.trail.verified().ok
+    assert {mark for (mark,) in store.marks("terminal", url=elsewhere)} == {None}
     assert {store.row(part(day))["status"] for day in (1, 2, 3)} == {"pending"}
 
 

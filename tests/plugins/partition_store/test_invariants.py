@@ -19,16 +19,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from console.core.backend import Action, Flag, Order
+from console.core.backend import Operation
 from console.core.item import ItemKey
 from console.core.plan import Marked
 from console.core.policy import PolicyOverride
 from console.core.ports import Never
 from console.process import SystemClock
+from plugins.partition_store.actions import INCLUDE_TERMINAL, PartitionAction
 from plugins.partition_store.engine import Validator
 from tests.faults.processes import killer
 from tests.faults.world import confirm
-from tests.plugins.partition_store.door import WHENCE, WHO, door
+from tests.plugins.partition_store.consoles import ORIGIN, WHO, console_on
 from tests.plugins.partition_store.stores import Store, part, run_id, tree_hash
 from tests.plugins.postgres_analyses.server import database
 
@@ -51,9 +52,9 @@ END $$;
 CREATE TRIGGER noted AFTER UPDATE ON partition_state FOR EACH ROW EXECUTE FUNCTION note()
 """
 ORDERS = {
-    "retry": Order(), "insist": Order(flags=frozenset({Flag.CLEAR_TERMINAL})), "reprocess": Order(Action.REPROCESS),
-    "mark": Order(Action.MARK_TERMINAL), "clear": Order(Action.CLEAR_TERMINAL), "pause": Order(Action.PAUSE), "unpause": Order(Action.UNPAUSE),
-    "backfill": Order(Action.BACKFILL),
+    "retry": Operation(), "insist": Operation(flags=frozenset({INCLUDE_TERMINAL})), "reprocess": Operation(PartitionAction.REPROCESS),
+    "mark": Operation(PartitionAction.MARK_TERMINAL), "clear": Operation(PartitionAction.CLEAR_TERMINAL), "pause": Operation(PartitionAction.PAUSE), "unpause": Operation(PartitionAction.UNPAUSE),
+    "backfill": Operation(PartitionAction.BACKFILL),
 }
 PLACES = ("_verify", "_ask", "_conclude", "after")
 POINTS = ("before_write", "after_write")
@@ -132,24 +133,24 @@ class World:
         key = ItemKey("parts", ABSENT) if name == "backfill" else KEY
         before = self.store.row(P)
         assert before is not None
-        with door(backend, self.folder, reach) as operations:
+        with console_on(backend, self.folder, reach) as operations:
             plan = operations.propose(Marked((key,)), ORDERS[name])
             if before["status"] == "pending" and name in ("retry", "insist"):
                 assert plan.changes == 0, "never two retries of one partition at the same time"
             if plan.changes:
-                operations.carry_out(plan.id, confirm(plan))
+                operations.carry_out(plan, confirm(plan))
         backend.close()
 
     def resume(self) -> None:
         """What the next start of a console does."""
         backend = self.open()
-        with door(backend, self.folder) as operations:
-            operations.settle_unresolved(WHO, WHENCE)
-            for override in operations.book.overrides():
+        with console_on(backend, self.folder) as operations:
+            operations.settle_unresolved(WHO, ORIGIN)
+            for override in operations.trail.overrides():
                 if not override.state.over:
-                    assert operations.resume(override.op_id, WHO, WHENCE).state.over
-            assert not operations.book.unresolved()
-            assert operations.book.verified().ok
+                    assert operations.resume(override.override_id, WHO, ORIGIN).state.over
+            assert not operations.trail.unresolved()
+            assert operations.trail.verified().ok
         backend.close()
 
     def check(self) -> None:
@@ -171,10 +172,9 @@ class World:
 
 
 @pytest.mark.parametrize(("url", "examples"), [("sqlite", 25), ("postgres", 8)])
-@pytest.mark.timeout(300)
-def test_any_order_of_events_and_kills_keeps_the_invariants(url: str, examples: int) -> None:
+def test_any_order_of_events_and_kills_keeps_the_invariants(url: str, examples: int, thorough: bool) -> None:
     @settings(
-        max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate, Phase.shrink)
+        max_examples=examples if thorough else examples // 4, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.explicit, Phase.generate, Phase.shrink)
     )
     @given(EVENTS)
     def holds(events: list[Any]) -> None:
@@ -188,14 +188,14 @@ def test_any_order_of_events_and_kills_keeps_the_invariants(url: str, examples: 
     holds()
 
 
-def test_validators_killed_at_random_moments_count_every_attempt_once(store: Store) -> None:
+def test_validators_killed_at_random_moments_count_every_attempt_once(store: Store, thorough: bool) -> None:
     """Two validators at work on twenty-eight partitions, killed again and again while they are."""
     chance = random.Random(7)
     watch(store)
     for day in range(1, 29):
         store.put(part(day), "pending", attempt_count=0)
         store.run(part(day), run_id(1, day), records=200, counted=None if day % 3 else 7)
-    for _ in range(12):
+    for _ in range(12 if thorough else 4):
         children = [_validating(store, chance.randrange(2**31)) for _ in range(2)]
         time.sleep(chance.uniform(0.05, 0.25))
         for child in children:

@@ -11,21 +11,22 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from console.core.backend import Action, Flag, Order
+from console.core.backend import Flag, Operation
 from console.core.item import ItemKey
+from plugins.partition_store.actions import INCLUDE_TERMINAL, PartitionAction
 from plugins.partition_store.sink import METADATA, PAYLOAD
 from tests.faults.world import confirm
-from tests.plugins.partition_store.door import carry_out, door
+from tests.plugins.partition_store.consoles import carry_out, console_on
 from tests.plugins.partition_store.stores import Store, part, run_id, tree_hash
 
 FAILED, DONE, ABSENT = part(9), part(10), part(4)
-INSIST = Order(flags=frozenset({Flag.CLEAR_TERMINAL, Flag.BACK_OFF}))
-ACTIONS: dict[str, tuple[Order, Any]] = {
+INSIST = Operation(flags=frozenset({INCLUDE_TERMINAL, Flag.RESPECT_BACKOFF}))
+ACTIONS: dict[str, tuple[Operation, Any]] = {
     "retry": (INSIST, FAILED),
-    "reprocess": (Order(Action.REPROCESS), DONE),
-    "mark_terminal": (Order(Action.MARK_TERMINAL), FAILED),
-    "pause": (Order(Action.PAUSE), FAILED),
-    "backfill": (Order(Action.BACKFILL), ABSENT),
+    "reprocess": (Operation(PartitionAction.REPROCESS), DONE),
+    "mark_terminal": (Operation(PartitionAction.MARK_TERMINAL), FAILED),
+    "pause": (Operation(PartitionAction.PAUSE), FAILED),
+    "backfill": (Operation(PartitionAction.BACKFILL), ABSENT),
 }
 Look = Callable[[], object]
 
@@ -68,19 +69,19 @@ def test_an_action_its_undo_and_the_validation_after_it_leave_raw_data(
     store: Store, sink: tuple[dict[str, Any], Look], name: str, tmp_path: Path
 ) -> None:
     given, look = sink
-    order, partition = ACTIONS[name]
+    operation, partition = ACTIONS[name]
     store.put(FAILED, attempt_count=3)
     store.put(DONE, "success", current_run_id=run_id(1), record_count=2)
     backend = store.open(**given)
     before, rows = look(), store.rows()
-    with door(backend, tmp_path) as operations:
-        override = carry_out(operations, order, ItemKey("parts", partition))
-        assert override.counts == {"changed": 1}
+    with console_on(backend, tmp_path) as operations:
+        override = carry_out(operations, operation, ItemKey("parts", partition))
+        assert override.counts == {"applied": 1}
         assert look() == before
-        plan = operations.undo(override.op_id)
-        assert operations.carry_out(plan.id, confirm(plan)).counts == {"changed": 1}
+        plan = operations.undo(override.override_id)
+        assert operations.carry_out(plan, confirm(plan)).counts == {"applied": 1}
         assert (look(), store.rows()) == (before, rows)
-        carry_out(operations, order, ItemKey("parts", partition))
+        carry_out(operations, operation, ItemKey("parts", partition))
     store.clock = type(store.clock)(backend.now())
     store.validate(backend)
     backend.item(ItemKey("parts", partition), backend.now())

@@ -12,11 +12,12 @@ import obstore
 import pytest
 from moto.server import ThreadedMotoServer
 
-from console.core.backend import Action, Flag, Order
+from console.core.backend import Operation
 from console.core.faults import Unreachable
 from console.testing import NOON
+from plugins.partition_store.actions import INCLUDE_TERMINAL, PartitionAction
 from plugins.partition_store.sink import METADATA, PAYLOAD, Partition, S3Sink, open_sink, runs
-from tests.plugins.partition_store.stores import Store, act, blocked, drafts, part, run_id
+from tests.plugins.partition_store.stores import Store, act, drafts, part, run_id, skipped
 
 P = part()
 BUCKET = "raw"
@@ -80,17 +81,17 @@ def test_actions_and_validation_leave_every_object_alone(options: dict[str, Any]
     key = store.put(P, attempt_count=5)
     backend = store.open(raw_sink=f"s3://{BUCKET}/pre/fix", s3=options)
     before = etags(sink)
-    for action in (Action.MARK_TERMINAL, Action.CLEAR_TERMINAL, Action.PAUSE, Action.UNPAUSE):
-        act(backend, key, Order(action))
-    act(backend, key, Order(flags=frozenset({Flag.CLEAR_TERMINAL})))
+    for action in (PartitionAction.MARK_TERMINAL, PartitionAction.CLEAR_TERMINAL, PartitionAction.PAUSE, PartitionAction.UNPAUSE):
+        act(backend, key, Operation(action))
+    act(backend, key, Operation(flags=frozenset({INCLUDE_TERMINAL})))
     assert store.validate(backend) == 1
     assert (store.row(P)["error_message"], store.row(P)["current_run_id"]) == (None, run_id(1))
-    act(backend, key, Order(Action.REPROCESS), store.clock.now())
+    act(backend, key, Operation(PartitionAction.REPROCESS), store.clock.now())
     assert store.validate(backend) == 1
     assert dict(backend.item(key, NOON).extra)[f"run {run_id(1)} (current)"]
     assert etags(sink) == before
     other = store.put(part(10))
-    assert "shows no run" in str(blocked(backend, other))
+    assert "has no run" in str(skipped(backend, other))
 
 
 def test_many_partitions_are_asked_about_at_once(options: dict[str, Any], tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_many_partitions_are_asked_about_at_once(options: dict[str, Any], tmp_pa
     for day in range(1, 29, 2):
         put_run(sink, part(day), run_id(1, day), b"{}\n", b'{"record_count": 1}')
     backend = store.open(raw_sink=f"s3://{BUCKET}/pre/fix", s3=options)
-    found = {draft.key: draft.blocked for draft in drafts(backend, keys)}
+    found = {draft.key: draft.skipped for draft in drafts(backend, keys)}
     assert [found[str(key)] is None for key in keys] == [bool(day % 2) for day in range(1, 29)]
 
 
@@ -109,7 +110,7 @@ def test_an_unreachable_bucket_blocks_with_the_reason(options: dict[str, Any], t
     key = store.put(P)
     lost = {**options, "endpoint": "http://127.0.0.1:9"}
     backend = store.open(raw_sink=f"s3://{BUCKET}/pre", s3=lost)
-    assert "cannot be reached" in str(blocked(backend, key))
+    assert "cannot be reached" in str(skipped(backend, key))
     assert "raw sink" in dict(backend.item(key, NOON).extra)
     with pytest.raises(Unreachable):
         sink_of(lost).sizes(P)

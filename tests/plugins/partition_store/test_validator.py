@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from console.core.backend import Action, Order
+from console.core.backend import Operation
 from console.core.item import ItemKey
+from plugins.partition_store.actions import PartitionAction
 from plugins.partition_store.engine import Validator
 from plugins.partition_store.sink import METADATA, PAYLOAD
 from tests.plugins.partition_store.stores import Store, act, part, run_id
@@ -42,7 +43,6 @@ REJECTED: dict[str, Any] = {
     "UNSEALED": lambda store: store.run(P, run_id(1), seal=False),
     "UNREADABLE: run": lambda store: (store.run(P, run_id(1)), (store.folder(P, run_id(1)) / PAYLOAD).write_text("{oops\n")),
     "metadata.json is not valid JSON": lambda store: (store.run(P, run_id(1)), (store.folder(P, run_id(1)) / METADATA).write_text("{")),
-    "has no record_count": lambda store: (store.run(P, run_id(1)), (store.folder(P, run_id(1)) / METADATA).write_text("{}")),
 }
 
 
@@ -118,7 +118,7 @@ def test_reprocessing_a_success(store: Store, good: bool) -> None:
     store.run(P, run_id(1))
     store.put(P, "success", current_run_id=run_id(1), record_count=2)
     backend = store.open()
-    act(backend, KEY, Order(Action.REPROCESS))
+    act(backend, KEY, Operation(PartitionAction.REPROCESS))
     assert state(store)[0] == "success", "consumers keep reading"
     store.run(P, run_id(2), counted=None if good else 9)
     assert store.validate(backend) == 1
@@ -141,7 +141,7 @@ def test_two_validators_count_one_attempt(store: Store) -> None:
     assert state(store)[1] == 2
 
 
-POINTS = ("_verify", "_ask", "_conclude", "after")
+POINTS = ("_verify", "_ask_handler", "_conclude", "after")
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -162,7 +162,7 @@ def test_killed_anywhere_the_attempt_counts_once_or_not_at_all(store: Store, poi
             die()
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status)
-    if point == "_ask" and not good:
+    if point == "_ask_handler" and not good:
         assert state(store)[1] == 2, "a run with a wrong count never gets as far as the handler"
         return
     decided = ("success", 2, run_id(1)) if good else ("failed", 2, None)

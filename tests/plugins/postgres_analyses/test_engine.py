@@ -1,4 +1,4 @@
-"""The loop itself: what it takes, in which order, how much, and that it goes on."""
+"""The retry loop: what it retries, in which order, how many, and how it handles errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from console.core.backend import Budget, Flag, Order, Requeues, RunsEngine
+from console.core.backend import Attempts, Flag, Operation, Requeues, RunsEngine
 from console.core.item import Condition, ItemKey
 from console.core.query import Filter
 from console.testing import Flag as Raised
@@ -35,7 +35,7 @@ def _closed() -> Iterator[None]:
 
 
 class Handler:
-    """Remembers what it was given; fails for the ids it is told to."""
+    """Records its calls and fails for the given ids."""
 
     def __init__(self, *failing: int, error: str = "connection reset") -> None:
         self.calls: list[tuple[str, int]] = []
@@ -52,7 +52,7 @@ def loop(table: Table, handler: Callable[..., object], clock: Any = None) -> tup
     backend, lines = table.open(), []
     OPEN.append(backend)
     made = RetryLoop(
-        backend.database, backend.layout_place(), backend.policy, backend.known.time, clock or FrozenClock(NOW),
+        backend.database, backend.analysis_table(), backend.policy, backend.attached.time, clock or FrozenClock(NOW),
         dict.fromkeys(backend.pipelines, handler), lines.append,
     )
     return made, lines
@@ -74,7 +74,7 @@ def test_the_delays_are_kept_to_the_second_and_the_fourth_execution_is_the_last(
     assert (made.statistics.total_retries, made.statistics.failures, made.statistics.success_rate) == (3, 3, 0.0)
 
 
-def test_success_clears_the_error_and_says_when(table: Table) -> None:
+def test_success_clears_the_error_and_sets_the_time(table: Table) -> None:
     id = table.failed()
     made, lines = loop(table, Handler())
     made.cycle(Raised())
@@ -100,20 +100,64 @@ def test_at_most_ten_per_pipeline_oldest_first(table: Table) -> None:
     assert not {id for pipeline, id in handler.calls if pipeline == "dp_update"} & set(oldest[:10])
 
 
-def test_hopeless_errors_are_skipped_and_never_stand_in_the_way(table: Table) -> None:
-    for _ in range(12):
+def test_it_takes_ten_rows_before_it_skips_any_of_them(table: Table) -> None:
+    for _ in range(10):
         table.failed(vectorization_error="Invalid API key", processed_at=NOW - timedelta(days=1))
-    good, waiting = table.failed(), table.failed(retry_count=1, last_retry_at=NOW - MINUTE)
+    good, waiting = table.failed(), table.failed(retry_count=1, last_retry_at=NOW - 2 * MINUTE)
     made, lines = loop(table, handler := Handler())
     made.cycle(Raised())
-    assert handler.calls == [("vectorization", good)]
+    assert not handler.calls
     assert sum(line.startswith("Skipping non-recoverable error") for line in lines) == 10
-    table.execute(f"DELETE FROM {'answer_analysis' if table.is_sqlite else 'selfology.answer_analysis'} WHERE id <= 12")
+    table.execute(f"DELETE FROM {'answer_analysis' if table.is_sqlite else 'selfology.answer_analysis'} WHERE id = 1")
     made.cycle(Raised())
-    assert f"Skipping analysis {waiting}: need to wait 4.0 more minutes" in lines
+    assert handler.calls == [("vectorization", good)]
+    made.cycle(Raised())
+    assert f"Skipping analysis {waiting}: need to wait 3.0 more minutes" in lines
 
 
-def test_stuck_ones_are_taken_whatever_their_error_says(table: Table) -> None:
+def test_the_stuck_rule_takes_ten_rows_of_all_pipelines_together(table: Table) -> None:
+    old = NOW - timedelta(hours=1)
+    for n in range(12):
+        status = "pending" if n % 2 else "success"
+        table.add(vectorization_status="pending", dp_update_status=status, retry_count=2, processed_at=old + n * MINUTE)
+    made, _ = loop(table, handler := Handler())
+    made.cycle(Raised())
+    assert len({id for _, id in handler.calls}) == 10
+    assert Counter(pipeline for pipeline, _ in handler.calls) == {"vectorization": 10, "dp_update": 5}
+
+
+def test_the_pipeline_that_the_loop_takes_first_uses_the_last_retry(table: Table) -> None:
+    id = table.failed(dp_update_status="failed", dp_update_error="connection timeout", retry_count=2)
+    made, _ = loop(table, handler := Handler())
+    made.cycle(Raised())
+    assert handler.calls == [("vectorization", id)]
+
+
+def test_without_times_a_failed_row_is_taken_at_once_and_a_pending_one_never(table: Table) -> None:
+    failed, pending = table.failed(processed_at=None), table.failed(vectorization_status="pending", processed_at=None)
+    clock = FrozenClock(NOW)
+    made, _ = loop(table, handler := Handler(), clock)
+    for _ in range(3):
+        made.cycle(Raised())
+        clock.tick(timedelta(hours=1))
+    assert handler.calls == [("vectorization", failed)]
+    assert table.row(pending)["vectorization_status"] == "pending"
+
+
+def test_it_does_not_see_rows_without_an_answer_where_it_joins_the_answers(table: Table) -> None:
+    answers = "user_answers_new" if table.is_sqlite else "selfology.user_answers_new"
+    table.failed(), table.failed(vectorization_status="pending")
+    made, _ = loop(table, handler := Handler())
+    table.execute(f"CREATE TABLE {answers} (id integer)")
+    answered = table.failed(user_answer_id=7)
+    joined, _ = loop(table, handler)
+    joined.cycle(Raised())
+    assert handler.calls == [("vectorization", answered)]
+    made.cycle(Raised())
+    assert len(handler.calls) == 3
+
+
+def test_stuck_rows_are_retried_whatever_their_error(table: Table) -> None:
     old = NOW - timedelta(minutes=11)
     stuck = table.failed(vectorization_status="pending", vectorization_error="invalid json", processed_at=old)
     table.failed(vectorization_status="pending", processed_at=NOW - timedelta(minutes=9))
@@ -132,7 +176,7 @@ def test_a_long_error_is_cut_at_500_characters(table: Table) -> None:
     assert table.row(id)["vectorization_error"] == "x" * 500
 
 
-def test_the_loop_goes_on_when_a_row_or_a_cycle_fails_and_stops_when_told(table: Table) -> None:
+def test_the_loop_continues_after_an_error_and_stops_on_request(table: Table) -> None:
     name = "answer_analysis" if table.is_sqlite else "selfology.answer_analysis"
     first, second = table.failed(), table.failed()
     lines: list[str] = []
@@ -164,7 +208,7 @@ def test_the_loop_goes_on_when_a_row_or_a_cycle_fails_and_stops_when_told(table:
     backend.close()
 
 
-def test_two_loops_never_take_the_same_row(postgres: Table) -> None:
+def test_two_loops_never_claim_the_same_row(postgres: Table) -> None:
     for n in range(60):
         postgres.failed(dp_update_status="failed" if n % 2 else "success")
     calls: Counter[tuple[str, int]] = Counter()
@@ -188,7 +232,7 @@ def test_two_loops_never_take_the_same_row(postgres: Table) -> None:
     assert len({id for _, id in calls}) == 60  # the pipelines of a row share the time of the last retry
 
 
-def test_a_requeued_analysis_is_taken_by_the_next_cycle_and_ends_by_the_rules(table: Table, tmp_path: Path) -> None:
+def test_the_next_cycle_runs_a_requeued_analysis(table: Table, tmp_path: Path) -> None:
     class Real:
         def now(self) -> datetime:
             return datetime.now(UTC)
@@ -203,8 +247,8 @@ def test_a_requeued_analysis_is_taken_by_the_next_cycle_and_ends_by_the_rules(ta
     left = table.failed(processed_at=now - timedelta(hours=1), retry_count=2, last_retry_at=now - MINUTE)
     with operating(table.open(), tmp_path) as operator:
         operator.requeue((kept, "vectorization"))
-        operator.requeue((fresh, "vectorization"), order=Order(budget=Budget.FRESH))
-        operator.requeue((forced, "vectorization"), order=Order(flags=frozenset({Flag.ALLOW_UNRECOVERABLE})))
+        operator.requeue((fresh, "vectorization"), operation=Operation(attempts=Attempts.RESET))
+        operator.requeue((forced, "vectorization"), operation=Operation(flags=frozenset({Flag.INCLUDE_UNRECOVERABLE})))
         made, _ = loop(table, handler := Handler(kept), Real())
         assert made.cycle(Raised()) == {"vectorization": 2, "dp_update": 0, "stuck": 1}
         assert {id for _, id in handler.calls} == {kept, fresh, forced}

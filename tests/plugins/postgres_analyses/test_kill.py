@@ -1,4 +1,4 @@
-"""Killed in mid-requeue: nothing lost, nothing twice, everything on record. An oracle in the database counts."""
+"""Kills a requeue: nothing is lost or done twice, and everything is recorded. A trigger in the database counts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from console.core.backend import Budget, Order
+from console.core.backend import Attempts, Operation
 from console.core.query import Filter
+from tests.depth import in_depth
 from tests.plugins.postgres_analyses.operating import ANN, HERE, Operator, operating
 from tests.plugins.postgres_analyses.world import TABLE, Table, postgres_table
 
 ROOT = Path(__file__).parents[3]
 ITEMS = 600
-FRESH = Order(budget=Budget.FRESH)
+RESET = Operation(attempts=Attempts.RESET)
 ORACLE = """
 CREATE TABLE oracle (id int);
 CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO oracle VALUES (new.id); RETURN new; END $$;
@@ -33,15 +34,15 @@ CHILD = """
 import sys
 from datetime import timedelta
 from pathlib import Path
-from console.core.limits import Limits
+from console.core.confirm import Limits
 from console.core.query import Filter
 from tests.plugins.postgres_analyses.operating import operating
-from tests.plugins.postgres_analyses.test_kill import FRESH
+from tests.plugins.postgres_analyses.test_kill import RESET
 from tests.plugins.postgres_analyses.world import Table
 table = Table(sys.argv[1], lambda *_: [])
 limits = Limits(chunk_target=timedelta(milliseconds=1))
 with operating(table.open(), Path(sys.argv[2]), limits=limits) as operator:
-    plan = operator.plan(Filter.parse("condition:terminal"), order=FRESH)
+    plan = operator.plan(Filter.parse("condition:terminal"), operation=RESET)
     print("ready", flush=True)
     operator.apply(plan)
 """
@@ -59,13 +60,13 @@ def requeued(table: Table) -> Counter[int]:
         return Counter(id for (id,) in connection.execute("SELECT id FROM oracle"))
 
 
-def recorded(operator: Operator, op_id: str) -> Counter[str]:
-    last = {o.ordinal: o.outcome for batch in operator.book.outcomes(op_id) for o in batch}
+def recorded(operator: Operator, override_id: str) -> Counter[str]:
+    last = {o.ordinal: o.outcome for batch in operator.trail.outcomes(override_id) for o in batch}
     assert len(last) == ITEMS
     return Counter(last.values())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", in_depth(range(6), quick=[0, 3]))
 def test_killed_at_any_moment_and_resumed(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     with postgres_table(ORACLE) as table:
@@ -82,19 +83,19 @@ def test_killed_at_any_moment_and_resumed(seed: int, tmp_path: Path) -> None:
         child.stdout.close()
         with operating(table.open(), tmp_path) as operator:
             operator.operations.settle_unresolved(ANN, HERE)
-            started = operator.book.overrides()
+            started = operator.trail.overrides()
             if not started:
                 assert not requeued(table)
                 return
             (override,) = started
             if not override.state.over:
-                override = operator.operations.resume(override.op_id, ANN, HERE)
-            assert recorded(operator, override.op_id) == {"changed": ITEMS}
+                override = operator.operations.resume(override.override_id, ANN, HERE)
+            assert recorded(operator, override.override_id) == {"applied": ITEMS}
             assert requeued(table) == Counter(range(1, ITEMS + 1))
-            assert operator.book.verify().ok
+            assert operator.trail.verify().ok
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", in_depth(range(4), quick=[0]))
 def test_connections_cut_in_mid_chunk(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     done = threading.Event()
@@ -112,7 +113,7 @@ def test_connections_cut_in_mid_chunk(seed: int, tmp_path: Path) -> None:
     with postgres_table(ORACLE) as table:
         fill(table)
         with operating(table.open(), tmp_path) as operator:
-            plan = operator.plan(Filter.parse("condition:terminal"), order=FRESH)
+            plan = operator.plan(Filter.parse("condition:terminal"), operation=RESET)
             killer = threading.Thread(target=cut, args=(table.url,))
             killer.start()
             try:
@@ -120,11 +121,11 @@ def test_connections_cut_in_mid_chunk(seed: int, tmp_path: Path) -> None:
                 for _ in range(20):
                     if override.state.over:
                         break
-                    override = operator.operations.resume(override.op_id, ANN, HERE)
+                    override = operator.operations.resume(override.override_id, ANN, HERE)
             finally:
                 done.set()
                 killer.join()
             if not override.state.over:
-                override = operator.operations.resume(override.op_id, ANN, HERE)
-            assert recorded(operator, override.op_id) == {"changed": ITEMS}
+                override = operator.operations.resume(override.override_id, ANN, HERE)
+            assert recorded(operator, override.override_id) == {"applied": ITEMS}
             assert requeued(table) == Counter(range(1, ITEMS + 1))

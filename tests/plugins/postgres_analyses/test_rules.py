@@ -1,4 +1,4 @@
-"""What a row means: the rule table of the analyses, row by row."""
+"""The condition of each kind of row."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_the_delay_that_cannot_be_reached_is_a_warning_of_the_policy(table: Tabl
         ("connection refused: invalid api key", False), (None, None), ("", None),
     ],
 )
-def test_what_is_recoverable_is_told_by_the_text_and_hopeless_wins(
+def test_patterns_decide_whether_an_error_is_recoverable(
     table: Table, error: str | None, recoverable: bool | None
 ) -> None:
     item = seen(table, table.failed(vectorization_error=error))
     assert item.verdict.recoverable is recoverable
     assert item.condition is (Condition.TERMINAL if recoverable is False else Condition.RETRYING)
     if recoverable is False:
-        assert item.verdict.why.startswith("error is not recoverable: matched ")
+        assert item.verdict.why.startswith("unrecoverable error (matches ")
 
 
 def test_the_patterns_are_configurable(table: Table) -> None:
@@ -89,7 +89,7 @@ def test_the_patterns_are_configurable(table: Table) -> None:
     [
         (0, timedelta(minutes=9), Condition.WAITING, True), (0, timedelta(minutes=11), Condition.STUCK, True),
         (2, timedelta(minutes=11), Condition.STUCK, True), (3, timedelta(minutes=11), Condition.STUCK, False),
-        (1, timedelta(minutes=9), Condition.RUNNING, True), (0, None, Condition.WAITING, True),
+        (1, timedelta(minutes=9), Condition.RUNNING, True), (0, None, Condition.WAITING, False),
         (None, timedelta(minutes=11), Condition.STUCK, False),
     ],
 )
@@ -110,10 +110,18 @@ def test_every_other_status_has_its_condition(table: Table, status: str | None, 
     assert (item.condition, item.native_status) == (condition, status or "")
 
 
-def test_a_counter_that_is_null_or_a_row_without_times_is_failed_because_the_loop_never_takes_it(table: Table) -> None:
-    for id in (table.failed(retry_count=None), table.failed(processed_at=None)):
-        item = seen(table, id)
-        assert (item.condition, item.verdict.will_run_again) == (Condition.FAILED, False)
+def test_a_counter_that_is_null_is_failed_because_the_loop_never_retries_it(table: Table) -> None:
+    item = seen(table, table.failed(retry_count=None))
+    assert (item.condition, item.verdict.will_run_again) == (Condition.FAILED, False)
+
+
+def test_without_times_a_failed_row_is_taken_at_once_and_a_pending_one_never(table: Table) -> None:
+    failed, pending = table.failed(processed_at=None), table.add(vectorization_status="pending", processed_at=None)
+    item = seen(table, failed)
+    assert (item.condition, item.verdict.will_run_again, item.verdict.next_retry) == (Condition.RETRYING, True, None)
+    item = seen(table, pending)
+    assert (item.condition, item.verdict.will_run_again) == (Condition.WAITING, False)
+    assert item.verdict.why == "It is pending and processed_at is not set, so its loop never takes it."
 
 
 def test_both_pipelines_of_a_row_are_items_of_their_own(table: Table) -> None:
@@ -139,7 +147,7 @@ def test_a_time_in_the_repeated_hour_is_marked_as_ambiguous() -> None:
         berlin.execute(f"UPDATE {TABLE} SET processed_at = '2026-10-25 02:30:00' WHERE id = {id}")
         item = seen(berlin, id)
         assert item.created_at == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
-        assert any("the hour the clock repeats" in note for note in item.notes)
+        assert any("in the hour that the clock repeats" in note for note in item.notes)
         assert item.verdict.next_retry_at == datetime(2026, 10, 25, 0, 31, tzinfo=UTC)
 
 
@@ -155,7 +163,7 @@ def test_around_the_repeated_hour_the_predicate_is_the_verdict(postgres: Table, 
     backend.close()
 
 
-def test_infinity_and_the_distant_past_are_shown_not_a_crash(postgres: Table) -> None:
+def test_infinity_and_the_distant_past_are_shown(postgres: Table) -> None:
     id = postgres.failed()
     postgres.execute(f"UPDATE {TABLE} SET processed_at = 'infinity', last_retry_at = '4000-01-01 BC' WHERE id = {id}")
     assert any("is not a time" in note for note in seen(postgres, id).notes)
@@ -178,7 +186,7 @@ def test_a_missing_table_or_column_is_named(table: Table) -> None:
         seen(table, 1, pipelines=("embed",))
 
 
-def test_check_tells_privileges_indexes_and_times_in_the_future() -> None:
+def test_check_reports_privileges_indexes_and_times_in_the_future() -> None:
     with postgres_table(INDEX) as table:
         table.failed(last_retry_at=datetime.now(UTC) + 2 * HOUR)
         backend = table.open()
@@ -190,7 +198,7 @@ def test_check_tells_privileges_indexes_and_times_in_the_future() -> None:
         backend.close()
 
 
-def test_check_tells_a_role_that_can_only_read() -> None:
+def test_check_reports_a_role_that_can_only_read() -> None:
     with postgres_table(f"CREATE ROLE {ROLE} LOGIN") as table:
         try:
             table.execute(f"GRANT USAGE ON SCHEMA selfology TO {ROLE}; GRANT SELECT ON {TABLE} TO {ROLE}")
@@ -200,7 +208,7 @@ def test_check_tells_a_role_that_can_only_read() -> None:
             assert "can read but not write" in found["privileges"].message
             assert "role" not in found
             assert "no index on dp_update_status" in found["index"].message
-            assert "max_age is set" in found["policy"].message
+            assert "max_age has no effect" in found["policy"].message
             backend.close()
         finally:
             table.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")

@@ -18,6 +18,7 @@ from console.testing import FrozenClock, Harness, Sample, Store
 from plugins.postgres_analyses import PostgresAnalyses
 from plugins.postgres_analyses.backend import Options
 from plugins.postgres_analyses.schema import ddl
+from tests.patience import PATIENCE
 from tests.plugins.postgres_analyses.server import ZONE, database
 
 TABLE = "selfology.answer_analysis"
@@ -86,7 +87,7 @@ class Table:
         self, *, name: str = "analyses", policy: PolicyOverride = NO_POLICY, read_only: bool = False, **options: Any
     ) -> PostgresAnalyses:
         chosen = Options(url=self.url, **options)
-        return PostgresAnalyses.open(name, chosen, policy, read_only=read_only, deadline=timedelta(seconds=30))
+        return PostgresAnalyses.open(name, chosen, policy, read_only=read_only, deadline=timedelta(seconds=PATIENCE))
 
 
 @contextmanager
@@ -102,13 +103,13 @@ def postgres_table(extra: str = "", zone: str = ZONE) -> Iterator[Table]:
 @contextmanager
 def sqlite_table(path: Path) -> Iterator[Table]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
         connection.executescript(ddl(sqlite=True))
 
-    def run(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        def run(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
             return connection.execute(sql, list(values)).fetchall()
 
-    yield Table(f"sqlite:///{path}", run)
+        yield Table(f"sqlite:///{path}", run)
 
 
 def _text(value: str | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Tables people made themselves, with the mappings that read them."""
+"""Custom tables, with the mappings that read them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ requeue:
   conditions: [failed, terminal, retrying, stuck]
   guard: [select, tries, changed]
   set: {select: queued, when: {time: due}, changed: {time: now}}
-  budgets:
+  attempts:
     keep: {effect: last_try}
-    fresh: {effect: reset, set: {tries: 0}}
+    reset: {effect: reset, set: {tries: 0}}
 """
 MAIL_STATUSES = ("queued", "sending", "bounced", "sent", "dropped")
 
@@ -93,7 +93,7 @@ stuck_after: 1h
 requeue:
   guard: [state, tries]
   set: {state: 0, due_at: {time: due}}
-  budgets: {fresh: {effect: reset, set: {tries: 0}}, keep: {effect: last_try}}
+  attempts: {reset: {effect: reset, set: {tries: 0}}, keep: {effect: last_try}}
 """
 SYNC_STATUSES = ("0", "1", "2", "3")
 

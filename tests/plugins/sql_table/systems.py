@@ -1,11 +1,12 @@
-"""The tables of the systems the presets are for: column types, enums, checks and unique indexes as they have them."""
+"""The tables of the queues with a preset, with their column types, enums, checks and unique indexes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from tests.plugins.sql_table.world import (
     number,
     postgres_queue,
     some_time,
+    sqlite_queue,
     text,
 )
 
@@ -34,7 +36,7 @@ SCHEMAS = Path(__file__).with_name("schemas")
 
 @dataclass(frozen=True)
 class System:
-    """One system: its tables, and how a sample is stored in them."""
+    """One queue: its tables, and how a sample is stored in them."""
 
     preset: str
     add: Add
@@ -54,8 +56,13 @@ class System:
 
     @contextmanager
     def queue(self, **options: Any) -> Iterator[Queue]:
-        with postgres_queue(self.ddl, {"preset": self.preset, **options}) as queue:
-            yield queue
+        given = {"preset": self.preset, **options}
+        with ExitStack() as stack:
+            if self.preset.endswith("_sqlite"):
+                folder = Path(stack.enter_context(TemporaryDirectory()))
+                yield stack.enter_context(sqlite_queue(folder / "queue.db", self.ddl, given))
+            else:
+                yield stack.enter_context(postgres_queue(self.ddl, given))
 
     def harness(self, queue: Queue, policy: PolicyOverride) -> Harness:
         return harness(
@@ -92,7 +99,7 @@ def add_river(queue: Queue, sample: Sample, n: int) -> Parts | None:
 
 # --- Oban ---------------------------------------------------------------------------------------------------
 
-OBAN_STATES = ("available", "scheduled", "executing", "retryable", "completed", "discarded", "cancelled")
+OBAN_STATES = ("available", "scheduled", "suspended", "executing", "retryable", "completed", "discarded", "cancelled")
 
 
 def add_oban(queue: Queue, sample: Sample, n: int) -> Parts | None:
@@ -164,8 +171,8 @@ def solid_execution(queue: Queue, id: int, place: str, sample: Sample, at: Any) 
         more |= {"concurrency_key": "one", "expires_at": at}
     if place == "failed":
         error = text(sample.error)
-        told = as_json({"exception_class": "E", "message": error, "backtrace": ["a.rb:1"]})
-        more["error"] = error if id % 3 == 0 else told
+        stored = as_json({"exception_class": "E", "message": error, "backtrace": ["a.rb:1"]})
+        more["error"] = error if id % 3 == 0 else stored
     if place in SOLID_PLACES:
         queue.insert(f"solid_queue_{place}_executions", **more)
 
@@ -230,11 +237,11 @@ def add_delayed_job(queue: Queue, sample: Sample, n: int) -> Parts | None:
 
 # --- pg-boss ------------------------------------------------------------------------------------------------
 
-PG_BOSS_STATES = ("created", "retry", "active", "completed", "cancelled", "failed")
+PG_BOSS_STATES = ("created", "retry", "blocked", "active", "completed", "cancelled", "failed")
 
 
 def add_pg_boss(queue: Queue, sample: Sample, n: int) -> Parts | None:
-    state = sample.status if sample.status in PG_BOSS_STATES else PG_BOSS_STATES[n % 6]
+    state = sample.status if sample.status in PG_BOSS_STATES else PG_BOSS_STATES[n % len(PG_BOSS_STATES)]
     id, name = str(UUID(int=n * 104_729 + 5, version=4)), text(sample.type) or "job"
     queue.insert(
         "pgboss.job", id=id, name=name, data=as_json({"x": PAYLOAD}), state=state,
@@ -276,6 +283,9 @@ SYSTEMS = {
     "solid_queue": System("solid_queue", add_solid_queue, SOLID_PLACES, "solid_queue_jobs",
                           "finished_at = now()", references="queue_name",
                           others=tuple(f"solid_queue_{place}_executions" for place in SOLID_PLACES)),
+    "solid_queue_sqlite": System("solid_queue_sqlite", add_solid_queue, SOLID_PLACES, "solid_queue_jobs",
+                                 "finished_at = '2026-11-10 12:00:00'", references="queue_name",
+                                 others=tuple(f"solid_queue_{place}_executions" for place in SOLID_PLACES)),
     "procrastinate": System("procrastinate", add_procrastinate, PROCRASTINATE_STATES, "procrastinate_jobs",
                             "status = 'doing', attempts = attempts + 1", references="queue_name"),
     "que": System("que", add_que, ("a", "b", "c", "d"), "que_jobs", "error_count = error_count + 1",

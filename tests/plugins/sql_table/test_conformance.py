@@ -1,7 +1,8 @@
-"""The contract's promises over every preset, and over home-made tables in SQLite and PostgreSQL."""
+"""The contract suites over every preset, and over custom tables in SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from console.core.policy import PolicyOverride
-from console.testing import PROMISES, REQUEUE_PROMISES, Harness, exercise_backend, exercise_requeue
+from console.testing import PROMISES, REQUEUE_PROMISES, BackendSuite, Harness, RequeueSuite
 from tests.plugins.sql_table import home_made as home
 from tests.plugins.sql_table.systems import SYSTEMS
 from tests.plugins.sql_table.world import harness, mapping, postgres_queue, sqlite_queue
@@ -22,18 +23,26 @@ def make_on(preset: str, stack: ExitStack) -> Harness:
     return system.harness(stack.enter_context(system.queue()), STRICTER)
 
 
+@pytest.fixture(scope="module", params=SYSTEMS)
+def preset_reading(request: pytest.FixtureRequest, thorough: bool) -> Iterator[BackendSuite]:
+    with ExitStack() as stack, BackendSuite(lambda: make_on(request.param, stack), thorough=thorough) as suite:
+        yield suite
+
+
+@pytest.fixture(scope="module", params=SYSTEMS)
+def preset_requeue(request: pytest.FixtureRequest, thorough: bool) -> Iterator[RequeueSuite]:
+    with ExitStack() as stack, RequeueSuite(lambda: make_on(request.param, stack), thorough=thorough) as suite:
+        yield suite
+
+
 @pytest.mark.parametrize("promise", PROMISES)
-@pytest.mark.parametrize("preset", SYSTEMS)
-def test_a_preset_keeps_its_promise(preset: str, promise: str) -> None:
-    with ExitStack() as stack:
-        exercise_backend(lambda: make_on(preset, stack), promise)
+def test_a_preset_keeps_its_promise(preset_reading: BackendSuite, promise: str) -> None:
+    preset_reading.check(promise)
 
 
 @pytest.mark.parametrize("promise", REQUEUE_PROMISES)
-@pytest.mark.parametrize("preset", SYSTEMS)
-def test_a_preset_hands_back_as_it_promises(preset: str, promise: str) -> None:
-    with ExitStack() as stack:
-        exercise_requeue(lambda: make_on(preset, stack), promise)
+def test_a_preset_requeues_as_promised(preset_requeue: RequeueSuite, promise: str) -> None:
+    preset_requeue.check(promise)
 
 
 def home_made(which: str, folder: Path, stack: ExitStack) -> Harness:
@@ -51,15 +60,25 @@ def home_made(which: str, folder: Path, stack: ExitStack) -> Harness:
     )
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def home_made_reading(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[BackendSuite]:
+    folder = tmp_path_factory.mktemp("home_made")
+    with ExitStack() as stack, BackendSuite(lambda: home_made(request.param, folder, stack), thorough=thorough) as suite:
+        yield suite
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def home_made_requeue(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[RequeueSuite]:
+    folder = tmp_path_factory.mktemp("home_made")
+    with ExitStack() as stack, RequeueSuite(lambda: home_made(request.param, folder, stack), thorough=thorough) as suite:
+        yield suite
+
+
 @pytest.mark.parametrize("promise", PROMISES)
-@pytest.mark.parametrize("which", ["sqlite", "postgres"])
-def test_a_home_made_table_keeps_the_promise(which: str, promise: str, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        exercise_backend(lambda: home_made(which, tmp_path, stack), promise)
+def test_a_home_made_table_keeps_the_promise(home_made_reading: BackendSuite, promise: str) -> None:
+    home_made_reading.check(promise)
 
 
 @pytest.mark.parametrize("promise", REQUEUE_PROMISES)
-@pytest.mark.parametrize("which", ["sqlite", "postgres"])
-def test_a_home_made_table_hands_back_as_promised(which: str, promise: str, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        exercise_requeue(lambda: home_made(which, tmp_path, stack), promise)
+def test_a_home_made_table_requeues_as_promised(home_made_requeue: RequeueSuite, promise: str) -> None:
+    home_made_requeue.check(promise)

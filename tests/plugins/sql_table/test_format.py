@@ -1,4 +1,4 @@
-"""What the format can say, beyond what the presets say: each on a real table, with the answer an operator would see."""
+"""Features of the mapping format that no preset uses, each on a real table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy.dialects import postgresql
 
-from console.core.backend import Budget, Order, PageRequest
+from console.core.backend import Attempts, Operation, PageRequest
 from console.core.faults import WrongSchema
 from console.core.item import Item, ItemKey
 from console.core.policy import PolicyOverride
@@ -24,12 +26,14 @@ from console.core.ports import Never
 from console.core.query import Cursor, Field, Filter, Op, Sort, Term
 from console.sql.layout import Layout
 from console.sql.paging import given_for
+from plugins.sql_table.error_text import fields_by_pattern
 from plugins.sql_table.fragments import formula, fragment
+from plugins.sql_table.mapping import ErrorSource
 from tests.plugins.postgres_analyses.operating import operating
 from tests.plugins.sql_table.world import NOW, Queue, mapping, postgres_queue, sqlite_queue
 
 EVERYTHING = Filter.parse("condition:*")
-FRESH = Order(budget=Budget.FRESH)
+RESET = Operation(attempts=Attempts.RESET)
 
 
 def items(queue: Queue, now: datetime = NOW, filter: Filter = EVERYTHING, **more: Any) -> list[Item]:
@@ -62,7 +66,7 @@ requeue:
   conditions: [terminal]
   guard: [id]
   set: {flag: {column: error, read: "job.error LIKE '%rate%'", write: "CASE WHEN :value THEN error ELSE '100% ok: :value' END", value: false}}
-  budgets: {keep: {effect: last_try}}
+  attempts: {keep: {effect: last_try}}
 """
 PERCENT_DDL = """
 CREATE TABLE jobs (id INTEGER PRIMARY KEY, error TEXT); CREATE TABLE seen (job_id INTEGER);
@@ -78,7 +82,7 @@ def test_percents_colons_and_other_tables_in_expressions(kind: str, tmp_path: Pa
         assert [(i.native_status, i.condition.value) for i in items(queue)] == [
             ("rate %s", "terminal"), ("rest", "waiting"), ("seen", "done")
         ]
-        assert ann.outcomes(ann.requeue(1)) == {("changed", ""): 1}
+        assert ann.outcomes(ann.requeue(1)) == {("applied", ""): 1}
         assert queue.one("SELECT error FROM jobs WHERE id = 1") == ("100% ok: :value",)
 
 
@@ -96,7 +100,7 @@ time_zone: Europe/Berlin
 requeue:
   guard: [status, tries]
   set: {status: new, due: {time: due}, changed: {time: now}, coarse: {time: now}}
-  budgets: {keep: {effect: last_try}}
+  attempts: {keep: {effect: last_try}}
 """
 
 
@@ -112,11 +116,11 @@ def test_columns_that_store_times_differently_are_read_as_one(tmp_path: Path) ->
         assert item.created_at == NOW
         assert item.updated_at == datetime(2026, 7, 10, 12, tzinfo=UTC)
         override = ann.requeue(1)
-        assert ann.outcomes(override) == {("changed", ""): 1}
+        assert ann.outcomes(override) == {("applied", ""): 1}
         due, changed, coarse = queue.one("SELECT due, changed AT TIME ZONE 'Europe/Berlin', coarse FROM jobs")
         assert due == changed
         assert coarse.microsecond == 0
-        ann.apply(ann.operations.undo(override.op_id))
+        ann.apply(ann.operations.undo(override.override_id))
         assert queue.one("SELECT status, coarse FROM jobs") == ("bad", None)
 
 
@@ -141,7 +145,7 @@ table: jobs
 key: id
 status: {column: status, ready: [new], failed: [bad]}
 next_run: due
-requeue: {guard: [status], set: {status: new, due: {time: due}}, budgets: {keep: {effect: last_try}}}
+requeue: {guard: [status], set: {status: new, due: {time: due}}, attempts: {keep: {effect: last_try}}}
 """
 
 
@@ -165,7 +169,7 @@ def test_a_time_is_written_in_the_form_it_has(tmp_path: Path, stored: Any, times
     with sqlite_queue(tmp_path / "x.db", ddl, mapping(times + TEXT)) as queue:
         queue.insert("jobs", id=1, status="bad", due=stored)
         with operating(queue.open(), tmp_path) as ann:
-            assert ann.outcomes(ann.requeue(1)) == {("changed", ""): 1}
+            assert ann.outcomes(ann.requeue(1)) == {("applied", ""): 1}
         assert queue.one("SELECT due GLOB ? FROM jobs", form) == (1,), queue.one("SELECT due FROM jobs")
         (item,) = items(queue)
         assert abs(item.verdict.next_retry_at - datetime.now(UTC)) < timedelta(minutes=1)  # type: ignore[operator]
@@ -200,7 +204,7 @@ STATED = (
 
 @pytest.mark.parametrize("collation", ["", 'COLLATE "C"', 'COLLATE "POSIX"'])
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_statuses_nobody_mapped_are_found_between_those_that_are(tmp_path: Path, kind: str, collation: str) -> None:
+def test_unmapped_statuses_are_found(tmp_path: Path, kind: str, collation: str) -> None:
     """An index finds them by ranges, whatever order the column's collation has."""
     if kind == "sqlite":
         collation = collation.replace('"C"', "NOCASE").replace('"POSIX"', "RTRIM")
@@ -233,19 +237,19 @@ def test_text_sorts_by_its_bytes_whatever_the_database_thinks(tmp_path: Path, ki
     ddl = f"CREATE TABLE jobs (id TEXT {nocase} PRIMARY KEY, kind TEXT {nocase}, status TEXT)"
     named = mapping("table: jobs\nkey: id\nstatus: {column: status, failed: [dead]}\ntype: kind\n")
     made = sqlite_queue(tmp_path / "x.db", ddl, named) if kind == "sqlite" else postgres_queue(ddl, named)
-    order = Sort.parse(sort)
+    operation = Sort.parse(sort)
     with made as queue, closing(queue.open()) as backend:
         for id in IDS:
             queue.insert("jobs", id=id, kind=id, status="dead")
-        request = PageRequest(EVERYTHING, NOW, order, limit=3)
+        request = PageRequest(EVERYTHING, NOW, operation, limit=3)
         pages = [backend.page(request)]
         while (after := pages[-1].next) is not None:
             pages.append(backend.page(replace(request, after=after)))
-        assert [item.key.parts[0] for page in pages for item in page.items] == list(IDS)[:: -1 if order.descending else 1]
+        assert [item.key.parts[0] for page in pages for item in page.items] == list(IDS)[:: -1 if operation.descending else 1]
 
 
 @pytest.mark.parametrize("sort", ["id", "type"])
-def test_postgres_is_told_to_sort_text_by_its_bytes(sort: str) -> None:
+def test_postgres_sorts_text_by_its_bytes(sort: str) -> None:
     """A server whose own order is that of bytes would hide it from the test above, so its plan is asked too."""
     named = mapping("table: jobs\nkey: id\nstatus: {column: status, failed: [dead]}\ntype: kind\n")
     ddl = "CREATE TABLE jobs (id TEXT PRIMARY KEY, kind TEXT, status TEXT)"
@@ -253,11 +257,13 @@ def test_postgres_is_told_to_sort_text_by_its_bytes(sort: str) -> None:
         request = PageRequest(EVERYTHING, NOW, Sort.parse(sort), after=Cursor("b", False, ("b",)))
         (statement,) = backend.reader._paging(request).statements
         parameters = statement.parameters(NOW, given_for(request.after))
+        compiled = statement.statement.compile(dialect=backend.database.dialect)
+        sql = str(compiled)
         with psycopg.connect(queue.url) as connection:
-            lines = connection.execute(f"EXPLAIN VERBOSE {statement.sql}", parameters).fetchall()
+            lines = connection.execute(f"EXPLAIN VERBOSE {sql}", compiled.construct_params(parameters)).fetchall()
     plan = "\n".join(line for (line,) in lines)
     assert re.search(r'Sort Key: .* COLLATE "C", job\.id$', plan, re.MULTILINE), plan
-    assert re.search(r'COLLATE "C"\) >= ', statement.sql), statement.sql
+    assert re.search(r'COLLATE "C"\) >= ', sql), sql
 
 
 def test_values_of_two_types_in_one_loose_column(tmp_path: Path) -> None:
@@ -299,7 +305,7 @@ def test_limits_as_a_number_a_column_an_expression_or_unknown(limit: str, expect
         assert [f"{i.condition} {i.attempts}/{i.max_attempts}" for i in items(queue)] == expected
 
 
-def test_what_the_config_says_beats_a_number_for_all_rows() -> None:
+def test_the_config_overrides_a_constant_limit() -> None:
     ddl = "CREATE TABLE jobs (id int PRIMARY KEY, status text, tries int, at timestamptz); INSERT INTO jobs VALUES (1, 'bad', 4, now())"
     with postgres_queue(ddl, mapping(LIMITS.format(limit="max_attempts: 9"))) as queue:
         assert conditions(queue) == ["failed"]
@@ -314,7 +320,7 @@ def test_null_may_mean_never() -> None:
     with postgres_queue(ddl, options) as queue:
         (item,) = items(queue)
         assert (item.verdict.will_run_again, item.verdict.why) == (
-            False, "its own system will not take it: it has no time to run at"
+            False, "its system ignores it: its due time is NULL"
         )
 
 
@@ -332,14 +338,14 @@ ERRORS = [
     ("postgres", "json", "{column: e, as: json, message: [code]}", '{"code": "it''s"}', "its"),
     ("postgres", "jsonb", "{column: e, as: json_array, message: [m]}", '[{"m": "one"}, {"m": "two"}]', "two"),
     ("postgres", "jsonb", "{column: e, as: json_array, message: [m]}", "[]", None),
-    ("postgres", "jsonb[]", "{column: e, as: jsonb_array, message: [m]}", '{"{\\"m\\": \\"one\\"}","{\\"m\\": \\"two\\"}"}', "two"),
-    ("postgres", "jsonb[]", "{column: e, as: jsonb_array}", "{}", None),
+    ("postgres", "jsonb[]", "{column: e, as: json_array, message: [m]}", '{"{\\"m\\": \\"one\\"}","{\\"m\\": \\"two\\"}"}', "two"),
+    ("postgres", "jsonb[]", "{column: e, as: json_array}", "{}", None),
     ("postgres", "int", "e", "7", "7"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "type", "error", "stored", "shown"), ERRORS)
-def test_where_an_error_may_stand(tmp_path: Path, kind: str, type: str, error: str, stored: str, shown: str | None) -> None:
+def test_sources_of_the_error_text(tmp_path: Path, kind: str, type: str, error: str, stored: str, shown: str | None) -> None:
     options = mapping(f"table: jobs\nkey: id\nstatus: {{column: status, failed: [bad]}}\nerror: {error}\n")
     ddl = f"CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT, e {type})"
     made = sqlite_queue(tmp_path / "x.db", ddl, options) if kind == "sqlite" else postgres_queue(ddl, options)
@@ -348,7 +354,7 @@ def test_where_an_error_may_stand(tmp_path: Path, kind: str, type: str, error: s
         assert [item.error for item in items(queue)] == [shown]
 
 
-# --- handing back -----------------------------------------------------------------------------------------------------
+# --- requeuing -----------------------------------------------------------------------------------------------------
 
 PAIRS = """
 table: pairs
@@ -362,7 +368,7 @@ requeue:
   conditions: [failed, terminal, stuck]
   guard: [status, tries]
   set: {status: new, at: {time: now}}
-  budgets: {keep: {effect: last_try}, fresh: {effect: reset, set: {tries: 0}}}
+  attempts: {keep: {effect: last_try}, reset: {effect: reset, set: {tries: 0}}}
 """
 PAIRS_DDL = "CREATE TABLE pairs (tenant TEXT, n INTEGER, status TEXT NOT NULL, tries INTEGER, at TEXT, PRIMARY KEY (tenant, n))"
 
@@ -380,20 +386,20 @@ def test_a_key_of_two_columns_and_a_stuck_row_in_sqlite(tmp_path: Path) -> None:
         with operating(queue.open(), tmp_path) as ann:
             assert conditions(queue) == ["terminal", "stuck", "stuck"]
             keep = ann.plan(("a/b %", 0), ("a/b %", 1), ("a/b %", 2))
-            assert keep.blocked == {"3 of 3 attempts used; use budget fresh": 1}
+            assert keep.skipped == {"No attempts left, so its system would ignore it.": 1}
             assert keep.warnings == {
-                "the counter is kept: dies after one more try": 1,
-                "ran longer than its limit: the old worker may still be alive": 1,
+                "Attempts are kept: one more try, then terminal.": 1,
+                "Ran longer than its limit; the old worker may still be alive.": 1,
             }
-            fresh = ann.plan(("a/b %", 0), ("a/b %", 1), ("a/b %", 2), order=FRESH)
+            fresh = ann.plan(("a/b %", 0), ("a/b %", 1), ("a/b %", 2), operation=RESET)
             queue.run("UPDATE pairs SET status = 'done' WHERE n = 1", [])
             assert ann.outcomes(ann.apply(fresh)) == {
-                ("changed", ""): 2, ("conflicted", "status is now done, was busy"): 1,
+                ("applied", ""): 2, ("changed", "status is now done, was busy"): 1,
             }
         assert queue.run("SELECT status, tries FROM pairs ORDER BY n", []) == [("new", 0), ("done", 1), ("new", 0)]
 
 
-def test_a_row_another_transaction_holds_is_told_and_left(tmp_path: Path) -> None:
+def test_a_row_locked_by_another_transaction_is_not_touched(tmp_path: Path) -> None:
     ddl = PAIRS_DDL.replace("at TEXT", "at timestamptz")
     with postgres_queue(ddl, mapping(PAIRS)) as queue, operating(queue.open(), tmp_path) as ann:
         for n in range(2):
@@ -402,7 +408,7 @@ def test_a_row_another_transaction_holds_is_told_and_left(tmp_path: Path) -> Non
         with psycopg.connect(queue.url) as other:
             other.execute("SELECT 1 FROM pairs WHERE n = 0 FOR UPDATE")
             assert ann.outcomes(ann.apply(plan)) == {
-                ("conflicted", "locked by someone else's transaction"): 1, ("changed", ""): 1
+                ("changed", "locked by another transaction"): 1, ("applied", ""): 1
             }
 
 
@@ -417,7 +423,7 @@ requeue:
   statements:
     - "INSERT INTO {log} (job, said) VALUES (:key, '100% :key; --') RETURNING job"
     - "UPDATE {jobs} SET status = 'new', at = :due WHERE id = :key AND tries < 5 RETURNING id"
-  budgets: {keep: {effect: last_try}}
+  attempts: {keep: {effect: last_try}}
 """
 
 
@@ -426,7 +432,7 @@ def test_several_statements_are_all_or_nothing_for_each_row(tmp_path: Path) -> N
     with sqlite_queue(tmp_path / "x.db", ddl, mapping(STATEMENTS)) as queue, operating(queue.open(), tmp_path) as ann:
         for n in range(4):
             queue.insert("jobs", id=n, status="bad", tries=9 if n == 2 else 1)
-        assert ann.outcomes(ann.requeue(0, 1, 2, 3)) == {("changed", ""): 3, ("failed", "statement 2 changed nothing"): 1}
+        assert ann.outcomes(ann.requeue(0, 1, 2, 3)) == {("applied", ""): 3, ("rejected", "statement 2 changed no row"): 1}
         assert queue.run("SELECT job, said FROM log ORDER BY job", []) == [(n, "100% :key; --") for n in (0, 1, 3)]
         assert queue.run("SELECT id FROM jobs WHERE status = 'bad'", []) == [(2,)]
 
@@ -447,12 +453,12 @@ LEFT = {
 
 
 @pytest.mark.parametrize("kind", LEFT)
-def test_a_row_the_database_leaves_as_it_was_is_not_told_as_changed(tmp_path: Path, kind: str) -> None:
+def test_a_row_that_the_database_leaves_unchanged_is_not_reported_as_requeued(tmp_path: Path, kind: str) -> None:
     with pairs_queue(kind, tmp_path) as queue, operating(queue.open(), tmp_path) as ann:
         keys = failing_pairs(queue)
         queue.run(LEFT[kind], [])
         assert ann.outcomes(ann.requeue(*keys)) == {
-            ("changed", ""): 2, ("conflicted", "left as it was by the database itself"): 1
+            ("applied", ""): 2, ("changed", "the database left it unchanged"): 1
         }
         assert queue.run("SELECT n FROM pairs WHERE status = 'bad'", []) == [(1,)]
 
@@ -474,25 +480,25 @@ def test_a_trigger_may_write_its_own_time(tmp_path: Path, kind: str) -> None:
     with pairs_queue(kind, tmp_path) as queue, operating(queue.open(), tmp_path) as ann:
         keys = failing_pairs(queue)
         queue.run(STAMPED[kind], [])
-        assert ann.outcomes(ann.requeue(*keys)) == {("changed", ""): 3}
+        assert ann.outcomes(ann.requeue(*keys)) == {("applied", ""): 3}
 
 
-def test_a_refusal_that_takes_the_transaction_back_is_one_rows(tmp_path: Path) -> None:
+def test_an_error_that_aborts_the_transaction_rejects_one_row(tmp_path: Path) -> None:
     ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT, tries INTEGER, at TEXT); CREATE TABLE log (job INTEGER, said TEXT)"
     with sqlite_queue(tmp_path / "x.db", ddl, mapping(STATEMENTS)) as queue, operating(queue.open(), tmp_path) as ann:
         for n in range(4):
             queue.insert("jobs", id=n, status="bad", tries=1)
         queue.run("CREATE TRIGGER no BEFORE UPDATE ON jobs WHEN new.id = 1 BEGIN SELECT raise(rollback, 'no way'); END", [])
-        assert ann.outcomes(ann.requeue(0, 1, 2, 3)) == {("changed", ""): 3, ("failed", "no way"): 1}
+        assert ann.outcomes(ann.requeue(0, 1, 2, 3)) == {("applied", ""): 3, ("rejected", "no way"): 1}
         assert queue.run("SELECT job FROM log ORDER BY job", []) == [(0,), (2,), (3,)]
         assert queue.run("SELECT id FROM jobs WHERE status = 'bad'", []) == [(1,)]
 
 
-def test_an_update_that_takes_the_transaction_back_is_one_rows(tmp_path: Path) -> None:
+def test_an_update_that_aborts_the_transaction_rejects_one_row(tmp_path: Path) -> None:
     with pairs_queue("sqlite", tmp_path) as queue, operating(queue.open(), tmp_path) as ann:
         keys = failing_pairs(queue)
         queue.run("CREATE TRIGGER no BEFORE UPDATE ON pairs WHEN new.n = 1 BEGIN SELECT raise(rollback, 'no way'); END", [])
-        assert ann.outcomes(ann.requeue(*keys)) == {("changed", ""): 2, ("failed", "no way"): 1}
+        assert ann.outcomes(ann.requeue(*keys)) == {("applied", ""): 2, ("rejected", "no way"): 1}
         assert queue.run("SELECT n FROM pairs WHERE status = 'bad'", []) == [(1,)]
 
 
@@ -502,8 +508,8 @@ def test_keys_of_fixed_width_are_compared_whole(tmp_path: Path) -> None:
     with postgres_queue(ddl, mapping(fixed)) as queue, operating(queue.open(), tmp_path) as ann:
         for tenant in ("a", "abc", "abd"):
             queue.insert("pairs", tenant=tenant, n=1, status="bad", tries=1, kind="some")
-        assert ann.outcomes(ann.requeue(("abc", 1))) == {("changed", ""): 1}
-        assert ann.outcomes(ann.requeue(("a  ", 1))) == {("changed", ""): 1}
+        assert ann.outcomes(ann.requeue(("abc", 1))) == {("applied", ""): 1}
+        assert ann.outcomes(ann.requeue(("a  ", 1))) == {("applied", ""): 1}
         assert queue.run("SELECT tenant, status, kind FROM pairs ORDER BY tenant", []) == [
             ("a  ", "new", "none"), ("abc", "new", "none"), ("abd", "bad", "some")
         ]
@@ -521,7 +527,7 @@ def test_a_key_that_differs_in_case_is_another(tmp_path: Path) -> None:
         queue.run("UPDATE pairs SET tenant = 'Bob' WHERE tenant = 'bob'", [])
         queue.run("DELETE FROM pairs WHERE tenant = 'ANN' COLLATE BINARY", [])
         queue.insert("pairs", tenant="Ann", n=1, status="busy", tries=1)
-        assert ann.outcomes(ann.apply(plan)) == {("changed", ""): 1, ("conflicted", "no longer there"): 2}
+        assert ann.outcomes(ann.apply(plan)) == {("applied", ""): 1, ("changed", "no longer there"): 2}
         assert queue.run("SELECT tenant, status FROM pairs ORDER BY rowid", []) == [
             ("ann", "new"), ("Bob", "bad"), ("Ann", "busy")
         ]
@@ -535,19 +541,19 @@ attempts: tries
 requeue:
   guard: [status]
   set: {status: new, tries: {formula: tries + 1}}
-  budgets: {keep: {effect: plus_one}}
+  attempts: {keep: {effect: plus_one}}
 """
 
 
 @pytest.mark.parametrize(
-    ("kind", "blocked", "failed"),
+    ("kind", "skipped", "failed"),
     [
-        ("sqlite", {"holds a number so large that what would be set is too large to write": 1}, {}),
-        ("postgres", {}, {("failed", "value \"9223372036854775808\" is out of range for type bigint"): 1}),
+        ("sqlite", {"Holds a number so large that the new value would be too large to write.": 1}, {}),
+        ("postgres", {}, {("rejected", "value \"9223372036854775808\" is out of range for type bigint"): 1}),
     ],
 )
-def test_a_number_too_large_to_write_is_that_rows_alone(
-    tmp_path: Path, kind: str, blocked: dict[str, int], failed: dict[tuple[str, str], int]
+def test_a_number_too_large_to_write_affects_one_row(
+    tmp_path: Path, kind: str, skipped: dict[str, int], failed: dict[tuple[str, str], int]
 ) -> None:
     ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT, tries bigint)"
     made = sqlite_queue(tmp_path / "x.db", ddl, mapping(COUNTED)) if kind == "sqlite" else postgres_queue(
@@ -556,18 +562,18 @@ def test_a_number_too_large_to_write_is_that_rows_alone(
         for id, tries in ((1, 2**63 - 1), (2, 2**63 - 2)):
             queue.insert("jobs", id=id, status="bad", tries=tries)
         plan = ann.plan(1, 2)
-        assert plan.blocked == blocked
-        assert ann.outcomes(ann.apply(plan)) == {("changed", ""): 1, **failed}
+        assert plan.skipped == skipped
+        assert ann.outcomes(ann.apply(plan)) == {("applied", ""): 1, **failed}
         assert queue.run("SELECT tries FROM jobs ORDER BY id", []) == [(2**63 - 1,), (2**63 - 1,)]
 
 
 UUID_TEXT = "00000000-0000-4000-8000-000000000007"
-NOT_ITS_TYPE = {"its key is not of the type its column says, so a write could not find it": 1}
-NOT_TEXT = {"holds a value that is not text, a number or a time, so a write could not be guarded": 1}
+NOT_ITS_TYPE = {"Its key is not of its column's type, so a write could not find it.": 1}
+NOT_TEXT = {"Holds a value that a plan cannot keep, so the write could not be guarded.": 1}
 
 
 @pytest.mark.parametrize(
-    ("type", "keys", "blocked"),
+    ("type", "keys", "skipped"),
     [
         ("uuid", [UUID_TEXT], {}), ("UUID", [UUID_TEXT], {}), ("UUID", [7], {}), ("INT", [7], {}),
         ("INT", [7, "abc"], NOT_ITS_TYPE), ("", [7, 8], {}), ("", ["7", "8"], {}), ("", [7, "abc"], NOT_ITS_TYPE),
@@ -580,8 +586,8 @@ NOT_TEXT = {"holds a value that is not text, a number or a time, so a write coul
     ],
 )
 @pytest.mark.parametrize("also", ["", ", other"])
-def test_loose_keys_in_sqlite(tmp_path: Path, type: str, keys: list[Any], blocked: dict[str, int], also: str) -> None:
-    """Whatever is listed can be looked at, planned by its key and handed back, or the plan says why not."""
+def test_loose_keys_in_sqlite(tmp_path: Path, type: str, keys: list[Any], skipped: dict[str, int], also: str) -> None:
+    """Whatever is listed can be looked at, planned by its key and requeued, or the plan says why not."""
     ddl = (
         f"CREATE TABLE jobs (id {type} NOT NULL, other TEXT NOT NULL DEFAULT 'o', status TEXT, tries INTEGER,"
         f" PRIMARY KEY (id{also}))"
@@ -596,8 +602,8 @@ def test_loose_keys_in_sqlite(tmp_path: Path, type: str, keys: list[Any], blocke
             assert ann.backend.item(key, NOW).item.key == key
             assert [item.key for item in items(queue, filter=keyed(key))] == [key]
         plan = ann.plan(*(key.parts for key in listed))
-        assert plan.blocked == blocked
-        assert ann.outcomes(ann.apply(plan)) == {("changed", ""): len(keys) - sum(blocked.values())}
+        assert plan.skipped == skipped
+        assert ann.outcomes(ann.apply(plan)) == {("applied", ""): len(keys) - sum(skipped.values())}
 
 
 @pytest.mark.parametrize("keys", [["1", 1], [1, "1"]])
@@ -617,13 +623,13 @@ def test_a_text_and_a_number_written_alike_are_two_rows(tmp_path: Path, keys: li
         assert ann.backend.item(first, NOW).item.attempts == ann.backend.items([first], NOW)[first].attempts == 5
         assert [item.key for item in items(queue, filter=keyed(first))] == listed
         plan = ann.plan(first.parts)
-        assert (plan.changes, plan.blocked) == (1, {})
-        assert ann.outcomes(ann.apply(plan)) == {("changed", ""): 1}
+        assert (plan.changes, plan.skipped) == (1, {})
+        assert ann.outcomes(ann.apply(plan)) == {("applied", ""): 1}
         assert queue.run("SELECT id, tries, status FROM jobs ORDER BY id", []) == [(1, 6, "new"), ("1", 7, "bad")]
-        assert ann.plan(Filter.parse("condition:failed")).blocked == NOT_ITS_TYPE
+        assert ann.plan(Filter.parse("condition:failed")).skipped == NOT_ITS_TYPE
         queue.insert("jobs", id=2, status="new", tries=0)
         queue.run("DELETE FROM jobs WHERE typeof(id) = 'integer' AND id = 1", [])
-        assert ann.plan(first.parts).blocked == NOT_ITS_TYPE
+        assert ann.plan(first.parts).skipped == NOT_ITS_TYPE
         assert ann.backend.item(first, NOW).item.attempts == 7
 
 
@@ -631,13 +637,13 @@ def test_a_mapping_without_requeue_only_reads(tmp_path: Path) -> None:
     ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT); INSERT INTO jobs VALUES (1, 'bad')"
     options = mapping("table: jobs\nkey: id\nstatus: {column: status, failed: [bad]}\n")
     with sqlite_queue(tmp_path / "x.db", ddl, options) as queue, operating(queue.open(), tmp_path) as ann:
-        assert ann.plan(1).blocked == {"queue cannot requeue items": 1}
+        assert ann.plan(1).skipped == {"queue cannot requeue items.": 1}
 
 
 def test_a_view_is_refused_because_nothing_keeps_its_key_unique(tmp_path: Path) -> None:
     ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT); CREATE VIEW seen AS SELECT * FROM jobs"
     options = mapping("table: seen\nkey: id\nstatus: {column: status, failed: [bad]}\n")
-    with sqlite_queue(tmp_path / "x.db", ddl, options) as queue, pytest.raises(WrongSchema, match="id may be the same in two rows"):
+    with sqlite_queue(tmp_path / "x.db", ddl, options) as queue, pytest.raises(WrongSchema, match="id is not unique"):
         items(queue)
 
 
@@ -645,7 +651,7 @@ def test_a_view_is_refused_because_nothing_keeps_its_key_unique(tmp_path: Path) 
 
 
 @given(st.text(alphabet="ab'\"();-/*$ :{}%[]", max_size=40))
-def test_a_fragment_never_leaves_its_place(text: str) -> None:
+def test_a_fragment_cannot_end_the_surrounding_statement(text: str) -> None:
     try:
         made = fragment(text)
     except ValueError:
@@ -664,11 +670,11 @@ def test_formulas(text: str, value: int) -> None:
     assert formula(text).value({"tries": 3, "most": 5, "nothing": None}) == value
 
 
-def test_whoever_comes_first_attaches_for_all(tmp_path: Path) -> None:
+def test_concurrent_first_reads_attach_once(tmp_path: Path) -> None:
     """The console asks from several threads at once as soon as it is open."""
     options = mapping(
-        "table: jobs\nkey: id\nstatus: {column: status, failed: [dead]}\n"
-        "requeue: {guard: [status], set: {status: ready}, budgets: {keep: {effect: last_try}}}\n"
+        "table: jobs\nkey: id\nstatus: {column: status, ready: [ready], failed: [dead]}\n"
+        "requeue: {guard: [status], set: {status: ready}, attempts: {keep: {effect: last_try}}}\n"
     )
     ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status); INSERT INTO jobs VALUES (1, 'dead')"
     with sqlite_queue(tmp_path / "x.db", ddl, options) as queue, closing(queue.open()) as backend, ThreadPoolExecutor(4) as threads:
@@ -680,10 +686,28 @@ def test_whoever_comes_first_attaches_for_all(tmp_path: Path) -> None:
             return layout
 
         def planned() -> list[str]:
-            batches = backend.drafts(EVERYTHING, Sort(), Order(), NOW, Never())
+            batches = backend.drafts(EVERYTHING, Sort(), Operation(), NOW, Never())
             return [draft.key for batch in batches for draft in batch]
 
         delays = iter((0.05, 0.1, 0.15, 0.2))
         backend._layout = slowly  # type: ignore[method-assign]
         found = [threads.submit(planned) for _ in range(4)]
         assert [each.result() for each in found] == [[f"{backend.name}/1"]] * 4
+
+
+@pytest.mark.parametrize(("stored", "shown"), [
+    ('{"exception_class":"Net::OpenTimeout","message":"execution \\"expired\\"\\nat 7","backtrace":["a.rb:1"]}',
+     'Net::OpenTimeout: execution "expired"\nat 7'),
+    ('{"exception_class": "E", "message": ""}', "E"),
+    ('{"message": "only"}', "only"),
+    ("{broken", "{broken"),
+    (None, None),
+])
+def test_json_in_text_is_read_by_patterns_where_the_server_cannot_check_it(stored: str | None, shown: str | None) -> None:
+    """PostgreSQL before 16 has no pg_input_is_valid."""
+    source = ErrorSource.model_validate({"column": "e", "as": "json", "message": ["exception_class", "message"]})
+    with postgres_queue("CREATE TABLE t (e text)", {"preset": "que"}) as queue:
+        queue.run("INSERT INTO t VALUES (?)", [stored])
+        select = sa.select(fields_by_pattern(sa.column("e"), source)).select_from(sa.table("t"))
+        sql = str(select.compile(dialect=postgresql.dialect()))
+        assert queue.run(sql, []) == [(shown,)]

@@ -1,4 +1,4 @@
-"""Killed or cut off in mid-requeue, by each way of writing: every row is handed back once, and all of it is on record."""
+"""Kills a requeue or cuts its connections, for each way of writing: every row is requeued once and recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from console.core.backend import Budget, Order
+from console.core.backend import Attempts, Operation
 from console.core.query import Filter
 from tests.plugins.postgres_analyses.operating import ANN, HERE, Operator, operating
 from tests.plugins.sql_table.systems import SYSTEMS
@@ -39,7 +39,7 @@ CHILD = """
 import sys
 from datetime import timedelta
 from pathlib import Path
-from console.core.limits import Limits
+from console.core.confirm import Limits
 from tests.plugins.postgres_analyses.operating import operating
 from tests.plugins.sql_table.test_kill import planned
 from tests.plugins.sql_table.world import Queue
@@ -53,13 +53,13 @@ with operating(queue.open(), Path(sys.argv[2]), limits=limits) as operator:
 
 
 def planned(operator: Operator):  # type: ignore[no-untyped-def]
-    budget = Budget.KEEP if Budget.KEEP in operator.backend.abilities.budgets else Budget.FRESH
-    return operator.plan(Filter.parse("condition:terminal"), order=Order(budget=budget))
+    attempts = Attempts.KEEP if Attempts.KEEP in operator.backend.abilities.attempts else Attempts.RESET
+    return operator.plan(Filter.parse("condition:terminal"), operation=Operation(attempts=attempts))
 
 
-def assert_each_once(queue: Queue, operator: Operator, op_id: str, preset: str) -> None:
-    last = {o.ordinal: o.outcome for batch in operator.book.outcomes(op_id) for o in batch}
-    assert Counter(last.values()) == {"changed": ITEMS}
+def assert_each_once(queue: Queue, operator: Operator, override_id: str, preset: str) -> None:
+    last = {o.ordinal: o.outcome for batch in operator.trail.outcomes(override_id) for o in batch}
+    assert Counter(last.values()) == {"applied": ITEMS}
     assert queue.run(WAYS[preset][1], []) == [(ITEMS,)]
 
 
@@ -79,10 +79,10 @@ def test_killed_at_any_moment_and_resumed(preset: str, tmp_path: Path) -> None:
         child.stdout.close()
         with operating(queue.open(), tmp_path) as operator:
             operator.operations.settle_unresolved(ANN, HERE)
-            for override in operator.book.overrides():
+            for override in operator.trail.overrides():
                 if not override.state.over:
-                    operator.operations.resume(override.op_id, ANN, HERE)
-                assert_each_once(queue, operator, override.op_id, preset)
+                    operator.operations.resume(override.override_id, ANN, HERE)
+                assert_each_once(queue, operator, override.override_id, preset)
 
 
 @pytest.mark.parametrize("preset", WAYS)
@@ -109,5 +109,5 @@ def test_connections_cut_in_mid_chunk(preset: str, tmp_path: Path) -> None:
             killer.join()
         for _ in range(5):
             if not override.state.over:
-                override = operator.operations.resume(override.op_id, ANN, HERE)
-        assert_each_once(queue, operator, override.op_id, preset)
+                override = operator.operations.resume(override.override_id, ANN, HERE)
+        assert_each_once(queue, operator, override.override_id, preset)

@@ -1,4 +1,4 @@
-"""What each system is known to trip over, one by one, through the door an operator uses."""
+"""Special rules of each queue, tested with whole overrides."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import procrastinate
 import psycopg
 import pytest
 
-from console.core.backend import Budget, Order, UndoKind
+from console.core.backend import Attempts, Operation, UndoKind
 from console.core.query import Filter
 from console.testing import Sample
 from tests.plugins.sql_table.conftest import At
 from tests.plugins.sql_table.systems import solid_execution
 from tests.plugins.sql_table.world import NOW, Queue, as_json, naive
 
-FRESH = Order(budget=Budget.FRESH)
-LAST_TRY = "the counter is kept: dies after one more try"
+RESET = Operation(attempts=Attempts.RESET)
+LAST_TRY = "Attempts are kept: one more try, then terminal."
 NAIVE = naive(NOW)
 
 
@@ -33,15 +33,15 @@ def river_job(queue: Queue, state: str = "discarded", attempt: int = 25, unique:
 
 
 class TestRiver:
-    def test_a_row_with_an_active_twin_fails_alone(self, at: At) -> None:
+    def test_a_row_with_an_active_duplicate_is_rejected_alone(self, at: At) -> None:
         queue, ann = at("river")
         river_job(queue, "available", 0, "one")
         twin, other = river_job(queue, unique="one"), river_job(queue)
         override = ann.requeue(twin, other)
         outcomes = ann.outcomes(override)
-        assert outcomes["changed", ""] == 1
-        ((kind, detail),) = [key for key in outcomes if key[0] != "changed"]
-        assert kind == "failed"
+        assert outcomes["applied", ""] == 1
+        ((kind, detail),) = [key for key in outcomes if key[0] != "applied"]
+        assert kind == "rejected"
         assert "river_job_unique_idx" in detail
         assert queue.run("SELECT state::text FROM river_job WHERE id IN (?, ?) ORDER BY id", [twin, other]) == [
             ("discarded",), ("available",)
@@ -51,18 +51,21 @@ class TestRiver:
         queue, ann = at("river")
         spent, young = river_job(queue), river_job(queue, attempt=3)
         plan = ann.plan(spent, young)
-        assert plan.warnings == {"max attempts is raised by one: one more try, then terminal again": 1}
+        assert plan.warnings == {
+            "Max attempts is raised by one: one more try, then terminal again.": 1,
+            "Was given up with attempts left: it gets all of them, not one more try.": 1,
+        }
         ann.apply(plan)
         assert queue.run("SELECT max_attempts, attempt, finalized_at FROM river_job ORDER BY id", []) == [
             (26, 25, None), (25, 3, None)
         ]
 
-    def test_running_and_due_jobs_are_left_alone(self, at: At) -> None:
+    def test_running_and_due_jobs_are_skipped(self, at: At) -> None:
         queue, ann = at("river")
         ids = [river_job(queue, state, 3) for state in ("running", "available", "completed", "cancelled")]
-        assert ann.plan(*ids).blocked == {
-            "is running within its limit": 1, "is already due: its own system takes it next": 1, "is done": 1,
-            "was cancelled": 1,
+        assert ann.plan(*ids).skipped == {
+            "Running, within its time limit.": 1, "Already scheduled; runs when due.": 1, "Already done.": 1,
+            "Was cancelled.": 1,
         }
 
     def test_the_last_error_of_the_array_is_shown_and_all_are_history(self, at: At) -> None:
@@ -80,7 +83,7 @@ class TestRiver:
         before = queue.one("SELECT * FROM river_job WHERE id = ?", id)
         override = ann.requeue(id)
         assert queue.one("SELECT * FROM river_job WHERE id = ?", id) != before
-        ann.apply(ann.operations.undo(override.op_id))
+        ann.apply(ann.operations.undo(override.override_id))
         assert queue.one("SELECT * FROM river_job WHERE id = ?", id) == before
 
 
@@ -90,7 +93,7 @@ class TestOban:
         for state, over in (("completed", "completed_at"), ("cancelled", "cancelled_at"), ("discarded", "discarded_at")):
             queue.run(f"INSERT INTO oban_jobs (state, worker, attempt, {over}) VALUES (?, 'W', 20, ?)", [state, NAIVE])
         plan = ann.plan(Filter.parse("condition:* attempts>0"))
-        assert (plan.changes, plan.blocked) == (1, {"is done": 1, "was cancelled": 1})
+        assert (plan.changes, plan.skipped) == (1, {"Already done.": 1, "Was cancelled.": 1})
         ann.apply(plan)
         assert queue.run(
             "SELECT state::text, max_attempts, completed_at, discarded_at, cancelled_at FROM oban_jobs ORDER BY id", []
@@ -110,17 +113,17 @@ class TestGoodJob:
         )
         queue.insert("good_job_executions", active_job_id=self.JOB, created_at=NAIVE, updated_at=NAIVE, error="E: first")
 
-    def test_its_own_counter_goes_up_in_the_payload_and_nothing_else_does(self, at: At) -> None:
+    def test_only_the_counter_in_the_payload_changes(self, at: At) -> None:
         queue, ann = at("good_job")
         self.job(queue)
         assert ann.backend.item(ann.key(self.JOB), NOW).attempts[0].error == "E: first"
         override = ann.requeue(self.JOB)
         row = "SELECT serialized_params, finished_at, performed_at, error_event, error FROM good_jobs"
         assert queue.one(row) == ({"executions": 5, "x": 1}, None, None, 3, "ArgumentError: no")
-        ann.apply(ann.operations.undo(override.op_id))
+        ann.apply(ann.operations.undo(override.override_id))
         assert queue.one(row) == ({"executions": 4, "x": 1}, NAIVE, NAIVE, None, "ArgumentError: no")
 
-    def test_a_job_whose_lock_somebody_holds_is_left_alone(self, at: At) -> None:
+    def test_a_locked_job_is_not_touched(self, at: At) -> None:
         queue, ann = at("good_job")
         self.job(queue)
         plan = ann.plan(self.JOB)
@@ -128,12 +131,12 @@ class TestGoodJob:
             worker.execute(
                 "SELECT pg_advisory_lock(('x' || substr(md5('good_jobs-' || %s), 1, 16))::bit(64)::bigint)", [self.JOB]
             )
-            assert ann.outcomes(ann.apply(plan)) == {("conflicted", "a worker holds its lock"): 1}
+            assert ann.outcomes(ann.apply(plan)) == {("changed", "a worker holds its lock"): 1}
         assert queue.one("SELECT finished_at FROM good_jobs") == (NAIVE,)
 
 
     @pytest.mark.parametrize("id", ["00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"])
-    def test_running_is_told_by_the_lock_whatever_sign_its_number_has(self, at: At, id: str) -> None:
+    def test_a_held_lock_means_running_whatever_its_sign(self, at: At, id: str) -> None:
         queue, ann = at("good_job")
         queue.insert("good_jobs", id=id, active_job_id=id, performed_at=NAIVE, created_at=NAIVE, updated_at=NAIVE, job_class="M")
         now = ann.backend.now()
@@ -153,39 +156,39 @@ class TestSolidQueue:
         solid_execution(queue, id, "failed", Sample("", None, 0, error="no"), NAIVE)
         return int(id)
 
-    def test_a_concurrency_key_blocks_in_the_plan(self, at: At) -> None:
+    def test_a_job_with_a_concurrency_key_is_skipped(self, at: At) -> None:
         queue, ann = at("solid_queue")
         id = self.job(queue, "Mail/1")
-        why = "has a concurrency key: only its own semaphore may let it run; retry it in the application"
-        assert ann.plan(id, order=FRESH).blocked == {why: 1}
+        why = "Has a concurrency key: only the application can take its semaphore. Retry it there."
+        assert ann.plan(id, operation=RESET).skipped == {why: 1}
 
     def test_counters_start_again_and_the_job_moves_to_the_ready_table(self, at: At) -> None:
         queue, ann = at("solid_queue")
         id = self.job(queue)
-        assert ann.plan(id).blocked == {"its own retry starts the counter again: use budget fresh": 1}
-        assert ann.outcomes(ann.requeue(id, order=FRESH)) == {("changed", ""): 1}
+        assert ann.plan(id).skipped == {"Its own retry always resets attempts.": 1}
+        assert ann.outcomes(ann.requeue(id, operation=RESET)) == {("applied", ""): 1}
         assert queue.run("SELECT count(*) FROM solid_queue_failed_executions", []) == [(0,)]
         assert queue.run("SELECT job_id, queue_name FROM solid_queue_ready_executions", []) == [(id, "mail")]
         ((arguments,),) = queue.run("SELECT arguments::jsonb FROM solid_queue_jobs", [])
         assert arguments == {"executions": 0, "exception_executions": {}, "arguments": ["x"]}
         assert ann.backend.abilities.undo is UndoKind.NONE
 
-    def test_a_job_its_own_system_retried_meanwhile_is_left_alone(self, at: At) -> None:
+    def test_a_job_that_was_retried_since_the_plan_is_not_touched(self, at: At) -> None:
         queue, ann = at("solid_queue")
         id = self.job(queue)
-        plan = ann.plan(id, order=FRESH)
+        plan = ann.plan(id, operation=RESET)
         queue.run("DELETE FROM solid_queue_failed_executions", [])
         solid_execution(queue, id, "ready", Sample("", None, 0), NAIVE)
         ((kind, _),) = ann.outcomes(ann.apply(plan))
-        assert kind == "conflicted"
+        assert kind == "changed"
         assert queue.run("SELECT count(*) FROM solid_queue_ready_executions", []) == [(1,)]
 
-    def test_a_row_whose_payload_is_no_json_fails_alone(self, at: At) -> None:
+    def test_a_row_whose_payload_is_not_json_is_rejected_alone(self, at: At) -> None:
         queue, ann = at("solid_queue")
         bad, good = self.job(queue), self.job(queue)
         queue.run("UPDATE solid_queue_jobs SET arguments = ? WHERE id = ?", ['{"executions": 3, ', bad])
-        outcomes = ann.outcomes(ann.requeue(bad, good, order=FRESH))
-        assert Counter(kind for kind, _ in outcomes.elements()) == {"changed": 1, "failed": 1}
+        outcomes = ann.outcomes(ann.requeue(bad, good, operation=RESET))
+        assert Counter(kind for kind, _ in outcomes.elements()) == {"applied": 1, "rejected": 1}
         assert queue.run("SELECT job_id FROM solid_queue_failed_executions", []) == [(bad,)]
 
 
@@ -197,19 +200,19 @@ class TestProcrastinate:
         )
         return int(id)
 
-    def test_a_queueing_lock_that_is_taken_hits_one_row_only(self, at: At) -> None:
+    def test_a_taken_queueing_lock_rejects_one_row_only(self, at: At) -> None:
         queue, ann = at("procrastinate")
         taken, free = self.fail(queue, "one"), self.fail(queue)
         queue.run("INSERT INTO procrastinate_jobs (queue_name, task_name, queueing_lock) VALUES ('d', 't', 'one')", [])
         outcomes = ann.outcomes(ann.requeue(taken, free))
-        assert outcomes["changed", ""] == 1
-        ((kind, detail),) = [key for key in outcomes if key[0] != "changed"]
-        assert (kind, "queueing_lock" in detail) == ("failed", True)
+        assert outcomes["applied", ""] == 1
+        ((kind, detail),) = [key for key in outcomes if key[0] != "applied"]
+        assert (kind, "queueing_lock" in detail) == ("rejected", True)
         assert queue.run("SELECT status::text, attempts FROM procrastinate_jobs WHERE id IN (?, ?) ORDER BY id", [taken, free]) == [
             ("failed", 1), ("todo", 2)
         ]
 
-    def test_a_real_worker_takes_what_was_handed_back(self, at: At) -> None:
+    def test_a_real_worker_runs_a_requeued_job(self, at: At) -> None:
         queue, ann = at("procrastinate")
         ran: list[str] = []
 
@@ -229,8 +232,8 @@ class TestProcrastinate:
 
         asyncio.run(work(fails=True))
         ((id,),) = queue.run("SELECT id FROM procrastinate_jobs WHERE status = 'failed'", [])
-        assert ann.plan(id).warnings == {"the requeue itself counts as one attempt": 1}
-        assert ann.outcomes(ann.requeue(id)) == {("changed", ""): 1}
+        assert ann.plan(id).warnings == {"The requeue itself counts as one attempt.": 1}
+        assert ann.outcomes(ann.requeue(id)) == {("applied", ""): 1}
         asyncio.run(work(fails=False))
         assert ran == ["ann", "ann"]
         assert queue.run("SELECT status::text FROM procrastinate_jobs", []) == [("succeeded",)]
@@ -245,14 +248,14 @@ class TestQue:
             f" VALUES ('Mail', ?, 2{', ?' * len(more)}) RETURNING id", errors, *more.values(),
         )[0]
 
-    def test_a_kept_count_dies_after_one_more_try(self, at: At) -> None:
+    def test_kept_attempts_allow_one_more_try(self, at: At) -> None:
         queue, ann = at("que")
-        id = self.job(queue, 15, expired_at=NOW)
+        id = self.job(queue, 16, expired_at=NOW)
         plan = ann.plan(id)
-        assert plan.warnings == {LAST_TRY: 1}
+        assert plan.warnings == {f"{LAST_TRY} A job's class can set fewer attempts than 16; the table does not show that.": 1}
         ann.apply(plan)
-        assert queue.one("SELECT error_count, expired_at FROM que_jobs") == (15, None)
-        assert ann.plan(id, order=FRESH).blocked == {"its own retry keeps the counter: use budget keep": 1}
+        assert queue.one("SELECT error_count, expired_at FROM que_jobs") == (16, None)
+        assert ann.plan(id, operation=RESET).skipped == {"Its system never resets attempts.": 1}
 
     def test_an_advisory_lock_means_running(self, at: At) -> None:
         queue, ann = at("que")
@@ -260,8 +263,8 @@ class TestQue:
         plan = ann.plan(idle)
         with psycopg.connect(queue.url) as worker:
             worker.execute("SELECT pg_advisory_lock(%s), pg_advisory_lock(%s)", [id, idle])
-            assert ann.plan(id).blocked == {"is running within its limit": 1}
-            assert ann.outcomes(ann.apply(plan)) == {("conflicted", "a worker holds its lock"): 1}
+            assert ann.plan(id).skipped == {"Running, within its time limit.": 1}
+            assert ann.outcomes(ann.apply(plan)) == {("changed", "a worker holds its lock"): 1}
         assert queue.one("SELECT expired_at FROM que_jobs WHERE id = ?", idle) == (NOW,)
 
 
@@ -272,17 +275,17 @@ class TestDelayedJob:
         return queue.one(f"INSERT INTO delayed_jobs ({names}) VALUES ({marks}) RETURNING id", *given.values())[0]  # type: ignore[no-any-return]
 
     @pytest.mark.parametrize(
-        ("order", "warning", "attempts"),
-        [(Order(), LAST_TRY, 25), (FRESH, "the counter starts again: the whole schedule again", 0)],
+        ("operation", "warning", "attempts"),
+        [(Operation(), LAST_TRY, 25), (RESET, "Attempts start again: the whole schedule again.", 0)],
     )
-    def test_keep_and_fresh_say_what_they_do(self, at: At, order: Order, warning: str, attempts: int) -> None:
+    def test_warnings_for_kept_and_reset_attempts(self, at: At, operation: Operation, warning: str, attempts: int) -> None:
         queue, ann = at("delayed_job")
-        plan = ann.plan(self.job(queue), order=order)
-        assert plan.warnings == {warning: 1}
+        plan = ann.plan(self.job(queue), operation=operation)
+        assert plan.warnings == {f"{warning} A job's class can set fewer attempts than 25; the table does not show that.": 1}
         ann.apply(plan)
         assert queue.one("SELECT attempts, failed_at FROM delayed_jobs") == (attempts, None)
 
-    def test_the_lock_of_the_last_try_is_taken_off_and_put_back(self, at: At) -> None:
+    def test_the_lock_of_the_last_try_is_removed_and_restored_by_undo(self, at: At) -> None:
         queue, ann = at("delayed_job")
         id = self.job(queue, run_at=NAIVE, locked_at=naive(ann.backend.now()), locked_by="host:web pid:7")
         before = queue.one("SELECT * FROM delayed_jobs")
@@ -290,19 +293,19 @@ class TestDelayedJob:
         assert queue.one(
             "SELECT failed_at, locked_at, locked_by, run_at <= now() AT TIME ZONE 'UTC' FROM delayed_jobs"
         ) == (None, None, None, True)
-        ann.apply(ann.operations.undo(override.op_id))
+        ann.apply(ann.operations.undo(override.override_id))
         assert queue.one("SELECT * FROM delayed_jobs") == before
 
-    def test_a_lock_on_a_job_that_has_not_failed_is_a_workers(self, at: At) -> None:
+    def test_a_locked_job_that_has_not_failed_is_running(self, at: At) -> None:
         queue, ann = at("delayed_job")
         now = ann.backend.now()
         working = self.job(queue, failed_at=None, locked_at=naive(now), locked_by="host:web pid:7")
         given_up = self.job(queue, locked_at=naive(now), locked_by="host:web pid:7")
-        assert ann.plan(working).blocked == {"is running within its limit": 1}
+        assert ann.plan(working).skipped == {"Running, within its time limit.": 1}
         plan = ann.plan(given_up)
         queue.run("UPDATE delayed_jobs SET locked_by = 'host:web pid:8' WHERE id = ?", [given_up])
         assert ann.outcomes(ann.apply(plan)) == {
-            ("conflicted", "locked_by is now host:web pid:8, was host:web pid:7"): 1
+            ("changed", "locked_by is now host:web pid:8, was host:web pid:7"): 1
         }
 
     def test_the_type_is_read_from_the_handler_and_a_locked_job_is_running(self, at: At) -> None:
@@ -328,7 +331,7 @@ class TestPgBoss:
         item = ann.backend.items([key], NOW)[key]
         assert (item.attempts, item.max_attempts, item.error) == (3, 3, "no route")
         plan = ann.plan(("a/b mail", self.JOB))
-        assert plan.warnings == {"max attempts is raised by one: one more try, then terminal again": 1}
+        assert plan.warnings == {"Max attempts is raised by one: one more try, then terminal again.": 1}
         ann.apply(plan)
         assert queue.one("SELECT state::text, retry_limit, retry_count, completed_on FROM pgboss.job") == ("retry", 3, 2, None)
 
@@ -345,21 +348,21 @@ class TestGraphile:
     def test_its_own_function_starts_the_counter_again(self, at: At) -> None:
         queue, ann = at("graphile_worker")
         id = self.job(queue)
-        assert ann.plan(id).blocked == {"its own retry starts the counter again: use budget fresh": 1}
-        assert ann.outcomes(ann.requeue(id, order=FRESH)) == {("changed", ""): 1}
+        assert ann.plan(id).skipped == {"Its own retry always resets attempts.": 1}
+        assert ann.outcomes(ann.requeue(id, operation=RESET)) == {("applied", ""): 1}
         assert queue.one("SELECT attempts, is_available, last_error FROM graphile_worker._private_jobs") == (0, True, "no")
 
-    def test_a_job_its_function_would_pass_over_is_told(self, at: At) -> None:
+    def test_a_job_that_its_function_would_ignore_is_reported(self, at: At) -> None:
         queue, ann = at("graphile_worker")
-        plan = ann.plan(self.job(queue), order=FRESH)
+        plan = ann.plan(self.job(queue), operation=RESET)
         queue.run("UPDATE graphile_worker._private_jobs SET locked_at = now()", [])
         ((kind, detail),) = ann.outcomes(ann.apply(plan))
-        assert (kind, detail.startswith("locked_at is now ")) == ("conflicted", True)
+        assert (kind, detail.startswith("locked_at is now ")) == ("changed", True)
 
-    def test_a_function_that_does_something_else_is_taken_back(self, at: At) -> None:
+    def test_an_unexpected_result_of_a_function_is_rolled_back(self, at: At) -> None:
         queue, ann = at("graphile_worker")
         id = self.job(queue)
-        plan = ann.plan(id, order=FRESH)
+        plan = ann.plan(id, operation=RESET)
         queue.run(
             "CREATE OR REPLACE FUNCTION graphile_worker.reschedule_jobs(job_ids bigint[], run_at timestamptz DEFAULT NULL,"
             " priority integer DEFAULT NULL, attempts integer DEFAULT NULL, max_attempts integer DEFAULT NULL)"
@@ -367,5 +370,5 @@ class TestGraphile:
             " SET attempts = 7 WHERE id = ANY (job_ids) RETURNING * $$", [],
         )
         ((kind, detail),) = ann.outcomes(ann.apply(plan))
-        assert (kind, detail.startswith("its own system made something else of it: attempts is now 7")) == ("failed", True)
+        assert (kind, detail.startswith("the result differs from the plan: attempts is now 7")) == ("rejected", True)
         assert queue.one("SELECT attempts FROM graphile_worker._private_jobs") == (25,)

@@ -1,4 +1,4 @@
-"""Mapped tables for tests: in PostgreSQL and in SQLite, filled and looked at by their own means."""
+"""Mapped tables for tests, in PostgreSQL and in SQLite."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from console.core.policy import PolicyOverride
 from console.testing import FrozenClock, Harness, Sample, Store
 from plugins.sql_table import SqlTable
 from plugins.sql_table.mapping import Options
+from tests.patience import PATIENCE
 from tests.plugins.postgres_analyses.server import database
 
 NOW = datetime(2026, 11, 10, 12, tzinfo=UTC)
@@ -28,7 +29,7 @@ Values = Mapping[str, Any]
 
 
 class Queue:
-    """The tables of a queue somewhere."""
+    """The tables of a queue."""
 
     def __init__(self, url: str, run: Run, options: Values) -> None:
         self.url = url
@@ -46,12 +47,12 @@ class Queue:
 
     def open(self, *, policy: PolicyOverride = NO_POLICY, read_only: bool = False, **more: Any) -> SqlTable:
         chosen = Options.model_validate({"url": self.url, **self.options, **more})
-        return SqlTable.open("queue", chosen, policy, read_only=read_only, deadline=timedelta(seconds=30))
+        return SqlTable.open("queue", chosen, policy, read_only=read_only, deadline=timedelta(seconds=PATIENCE))
 
 
 @contextmanager
 def postgres_queue(ddl: str, options: Values, zone: str = "Europe/Berlin") -> Iterator[Queue]:
-    """A server whose zone is not UTC, so that a time taken for the wrong one shows."""
+    """A server whose time zone is not UTC, so that a time in the wrong zone is noticed."""
     with database(ddl, zone) as url, psycopg.connect(url, autocommit=True) as connection:
         def run(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
             cursor = connection.execute(sql.replace("%", "%%").replace("?", "%s") if values else sql, list(values) or None)
@@ -64,16 +65,18 @@ def postgres_queue(ddl: str, options: Values, zone: str = "Europe/Berlin") -> It
 def sqlite_queue(path: Path, ddl: str, options: Values) -> Iterator[Queue]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+        connection.execute("PRAGMA synchronous = OFF")
         connection.executescript(ddl)
 
         def run(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-            return connection.execute(sql, list(values)).fetchall()
+            stored = [value.isoformat(" ", "microseconds") if isinstance(value, datetime) else value for value in values]
+            return connection.execute(sql, stored).fetchall()
 
         yield Queue(f"sqlite:///{path}", run, options)
 
 
 def mapping(text: str) -> dict[str, Any]:
-    """Options with a mapping written out."""
+    """Options with an inline mapping."""
     return {"mapping": yaml.safe_load(text)}
 
 
@@ -107,7 +110,7 @@ def as_json(value: Any) -> str:
 # --- what the conformance suite needs -------------------------------------------------------------------------
 
 Add = Callable[[Queue, Sample, int], tuple[str, ...] | None]
-"""Writes a sample as the system would hold it; the parts of its key, or None where it cannot hold it."""
+"""Writes a sample as the queue would store it; returns the parts of its key, or None if it cannot store it."""
 
 
 def harness(
@@ -115,7 +118,7 @@ def harness(
     key: Sequence[str] = ("id",), references: str | None = None, others: Sequence[str] = (), touch: str = "",
     options: Values | None = None,
 ) -> Harness:
-    """`touch` is what the system itself sets when it takes an item; `others` are tables a row also lives in."""
+    """`touch` is what the queue sets when it runs an item; `others` are further tables with parts of a row."""
     more = dict(options or {})
 
     def put(samples: Sequence[Sample]) -> int:
@@ -129,13 +132,13 @@ def harness(
         return [queue.run(f"SELECT * FROM {name} ORDER BY 1", []) for name in (table, *others)]
 
     def rows() -> dict[ItemKey, object]:
-        beside = {
+        other_tables = {
             name: {str(row[0]): row[1:] for row in queue.run(f"SELECT job_id, * FROM {name}", [])} for name in others
         }
         found = queue.run(f"SELECT {', '.join(key)}, * FROM {table}", [])
         return {
             ItemKey("queue", tuple(map(str, row[: len(key)]))): (
-                row[len(key) :], *(places.get(str(row[0])) for places in beside.values())
+                row[len(key) :], *(places.get(str(row[0])) for places in other_tables.values())
             )
             for row in found
         }

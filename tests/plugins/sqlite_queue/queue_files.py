@@ -16,6 +16,7 @@ from console.testing import FrozenClock, Harness, Sample, Store
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.backend import Options
 from plugins.sqlite_queue.schema import ASYNC_COLUMNS, ASYNC_TASKS_DDL, RESULT_COLUMNS, TASK_COLUMNS, TASKS_DDL
+from tests.patience import PATIENCE
 
 Dialect = Literal["async_tasks", "tasks"]
 
@@ -27,6 +28,8 @@ UNINDEXED = UNCHECKED[: UNCHECKED.index("CREATE INDEX")]
 WITHOUT_ROWID = UNCHECKED.replace("\n);", "\n) WITHOUT ROWID;", 1)
 
 PAYLOAD = "payload 4711"
+TAKEN = ("ANALYZE_A", "analyze_b", "t*[x]", "\u00fcber", "T", "job")
+"""The types of the contract suites' rows that are taken; some rows have none."""
 OWN_RULES = PolicyOverride()
 UNRECOVERABLE = PolicyOverride(
     unrecoverable=("invalid json", "invalid api key", "É"), max_age=timedelta(days=300)
@@ -64,9 +67,9 @@ def insert(path: Path, table: str, rows: Iterable[dict[str, Any]]) -> None:
 
 def open_queue(
     path: Path, dialect: Dialect = "async_tasks", *, name: str = "queue", policy: PolicyOverride = OWN_RULES,
-    read_only: bool = False, deadline: timedelta = timedelta(seconds=30),
+    read_only: bool = False, deadline: timedelta = timedelta(seconds=PATIENCE), **settings: Any,
 ) -> SqliteQueue:
-    options = Options(url=f"sqlite:///{path}", dialect=dialect)
+    options = Options(url=f"sqlite:///{path}", dialect=dialect, **settings)
     return SqliteQueue.open(name, options, policy, read_only=read_only, deadline=deadline)
 
 
@@ -94,12 +97,12 @@ def task_rows(sample: Sample) -> tuple[dict[str, Any], dict[str, Any] | None]:
 
 
 def file_hash(path: Path) -> dict[str, str]:
-    """Every file beside the database, by content."""
+    """Every file next to the database, by content."""
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(path.parent.iterdir())}
 
 
 def store(path: Path, dialect: Dialect, policy: PolicyOverride) -> Store:
-    """The rows as any SQLite client sees them, beside the plugin."""
+    """The rows as any SQLite client sees them, without the plugin."""
     table, key = ("async_tasks", "task_id") if dialect == "async_tasks" else ("tasks", "id")
 
     def run(sql: str, *values: Any) -> list[Any]:
@@ -120,7 +123,9 @@ def store(path: Path, dialect: Dialect, policy: PolicyOverride) -> Store:
         run(f"DELETE FROM {table} WHERE CAST({key} AS BLOB) = ?", named(item))
 
     payload = PAYLOAD if dialect == "tasks" else ""
-    return Store(rows, touch, remove, lambda: open_queue(path, dialect, policy=policy, read_only=True), payload)
+    return Store(
+        rows, touch, remove, lambda: open_queue(path, dialect, policy=policy, read_only=True, task_types=TAKEN), payload
+    )
 
 
 def async_harness(
@@ -137,7 +142,7 @@ def async_harness(
     def referred(item: Item) -> Sequence[str]:
         return references[item.key.parts[0]]
 
-    backend = open_queue(path, policy=policy, read_only=read_only)
+    backend = open_queue(path, policy=policy, read_only=read_only, task_types=TAKEN)
     return Harness(
         backend, put, ("PENDING", "RUNNING", "DONE", "FAILED"), FrozenClock(), referred, lambda: file_hash(path),
         store(path, "async_tasks", policy),

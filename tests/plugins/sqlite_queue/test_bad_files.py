@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from console.core.backend import Order, PageRequest
+from console.core.backend import Operation, PageRequest
 from console.core.faults import BackendBusy, BackendFault, Unreachable, WrongSchema
 from console.core.item import Condition, ItemKey
 from console.core.ports import Never
 from console.core.query import Filter, Sort, SortField
+from console.core.requeue_rules import NOT_STORABLE
 from console.testing import ALL, NOON
-from plugins._contract_queue import STRANGE
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.schema import ASYNC_TASKS_DDL, TASKS_DDL
 from tests.plugins.sqlite_queue import queue_files as files
@@ -51,8 +51,8 @@ def test_a_task_whose_id_is_no_text_is_shown_by_its_key(tmp_path: Path, id: Any)
         (key,) = [item.key for item in queue.page(PageRequest(ALL, NOON)).items if item.key.id != "fine"]
         detail = queue.item(key, NOON)
         assert (detail.item.key, detail.error, dict(detail.native)["status"]) == (key, "ERR: mine", "FAILED")
-        (drafts,) = queue.drafts([key], Sort(), Order(), NOON, Never())
-        assert [(draft.key, draft.blocked) for draft in drafts] == [(str(key), STRANGE)]
+        (drafts,) = queue.drafts([key], Sort(), Operation(), NOON, Never())
+        assert [(draft.key, draft.skipped) for draft in drafts] == [(str(key), NOT_STORABLE)]
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,15 @@ def test_an_odd_row_is_an_item_and_the_others_are_unaffected(
     assert [item.condition for item in items if item.key.id == "fine"] == [Condition.TERMINAL]
     assert backend.counts(Filter.parse(f"condition:{condition}"), NOON)[condition].value == 1 + (condition is Condition.TERMINAL)
     if "status" in changed and condition is Condition.UNKNOWN:
-        assert odd.verdict.why == f"no rule for the native status {odd.native_status!r}"
+        assert odd.verdict.why == f"unknown status {odd.native_status!r}"
 
 
 def test_a_pending_task_without_a_time_is_never_taken(tmp_path: Path) -> None:
-    backend = queue_with(tmp_path / "queue.db", {**FINE, "task_id": "lost", "status": "PENDING", "next_run_at": None})
+    lost = {"task_id": "lost", "task_type": "ANALYZE_EXECUTED", "status": "PENDING", "next_run_at": None}
+    backend = queue_with(tmp_path / "queue.db", {**FINE, **lost})
     verdict = backend.item(ItemKey("queue", ("lost",)), NOON).item.verdict
     assert not verdict.will_run_again
-    assert verdict.why == "its own system will not take it: next_run_at is not a time"
+    assert verdict.why == "its system ignores it: next_run_at is NULL"
 
 
 def test_null_due_times_are_listed_on_every_page(tmp_path: Path) -> None:
@@ -244,7 +245,7 @@ def test_a_locked_file_is_named_as_such(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         backend = files.open_queue(path, deadline=timedelta(milliseconds=50))
-        with pytest.raises(BackendBusy, match="someone holds its lock"):
+        with pytest.raises(BackendBusy, match="another process holds its lock"):
             backend.page(PageRequest(ALL, NOON))
     assert backend.page(PageRequest(ALL, NOON)).items == ()
 
@@ -335,7 +336,7 @@ def test_cancel_gives_up_what_is_being_read(tmp_path: Path) -> None:
     canceller = threading.Thread(target=keep_cancelling)
     canceller.start()
     try:
-        with pytest.raises(BackendFault, match="given up"):
+        with pytest.raises(BackendFault, match="was stopped"):
             count_until_cancelled()
     finally:
         over.set()

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from console.core.backend import PageRequest
 from console.core.query import Filter, Sort, SortField
-from console.sql.sqlite import SqliteDatabase
+from console.sql.conditions import epoch_function
 from console.sql.times import IsoText
 from console.testing import NOON
-from plugins.sqlite_queue import SqliteQueue, schema
+from plugins.sqlite_queue import SqliteQueue
+from plugins.sqlite_queue.prediction import taken_at_functions
 from plugins.sqlite_queue.schema import ASYNC_TASKS_DDL
 from tests.plugins.sqlite_queue import queue_files as files
-
-pytestmark = pytest.mark.xdist_group("large-file")
 
 LARGE, SMALL = 300_000, 20_000
 Asked = tuple[str, Any]
 
 FILL = """
 WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n + 1 < ?)
-INSERT INTO async_tasks SELECT printf('task-%08d', n), 'ANALYZE', 'e' || n,
+INSERT INTO async_tasks SELECT printf('task-%08d', n), 'ANALYZE_EXECUTED', 'e' || n,
   CASE WHEN n % 5000 = 7 THEN 'RUNNING' WHEN n % 10 = 0 THEN 'FAILED' WHEN n % 10 = 1 THEN 'PENDING' ELSE 'DONE' END,
   1 + n / 10 % 4, strftime('%Y-%m-%dT%H:%M:%S+00:00', 1780000000 + n * 7, 'unixepoch'), 'ERR_X: upstream ' || n % 9,
   strftime('%Y-%m-%dT%H:%M:%S+00:00', 1780000000 + n, 'unixepoch'),
@@ -55,24 +56,23 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
-    """Every statement a backend runs."""
+def asked() -> Iterator[list[Asked]]:
+    """Every statement a backend executes."""
     seen: list[Asked] = []
-    fetch = SqliteDatabase.fetch
 
-    def noted(self: SqliteDatabase, sql: str, parameters: Any) -> Any:
+    def note(_connection: object, _cursor: object, sql: str, parameters: Any, _context: object, _many: bool) -> None:
         if not sql.startswith("PRAGMA"):
             seen.append((sql, parameters))
-        return fetch(self, sql, parameters)
 
-    monkeypatch.setattr(SqliteDatabase, "fetch", noted)
-    return seen
+    event.listen(Engine, "before_cursor_execute", note)
+    yield seen
+    event.remove(Engine, "before_cursor_execute", note)
 
 
 def driver(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path)
     time = IsoText()
-    for name, function in {**time.functions, schema.EPOCH: schema.epoch_of(time)}.items():
+    for name, function in {**time.functions, **epoch_function(time), **taken_at_functions()}.items():
         connection.create_function(name, 1, function, deterministic=True)
     return connection
 

@@ -19,11 +19,14 @@ from console.core.backend import PageRequest
 from console.core.item import Condition
 from console.testing import ALL, Flag, FrozenClock
 from plugins.sqlite_queue.schema import ASYNC_TASKS_DDL, TASKS_DDL
+from tests.depth import in_depth
 from tests.plugins.sqlite_queue import queue_files as files
 from tests.plugins.sqlite_queue.claimers import EXECUTIONS
 
 ROOT = Path(__file__).parents[3]
 PROCESSES, TASKS, STUCK = 8, 40, 10
+TAKEN = "ANALYZE_EXECUTED"
+"""The type of tasks that the workers take."""
 
 
 def fill(path: Path, dialect: files.Dialect) -> None:
@@ -37,18 +40,18 @@ def fill(path: Path, dialect: files.Dialect) -> None:
         files.insert(path, "tasks", rows)
         return
     files.insert(path, "async_tasks", [
-        {"task_id": f"t{n}", "status": "PENDING", "attempts": 0, "next_run_at": past, "updated_at": past}
+        {"task_id": f"t{n}", "task_type": TAKEN, "status": "PENDING", "attempts": 0, "next_run_at": past, "updated_at": past}
         for n in range(TASKS - STUCK)
     ])
     files.insert(path, "async_tasks", [
-        {"task_id": f"s{n}", "status": "RUNNING", "attempts": 1, "next_run_at": past, "updated_at": long_ago}
+        {"task_id": f"s{n}", "task_type": TAKEN, "status": "RUNNING", "attempts": 1, "next_run_at": past, "updated_at": long_ago}
         for n in range(STUCK)
     ])
 
 
-@pytest.mark.parametrize(("dialect", "wal"), [("async_tasks", False), ("tasks", True)])
+@pytest.mark.parametrize(("dialect", "wal"), in_depth([("async_tasks", False), ("tasks", True)], quick=[("tasks", True)]))
 def test_eight_processes_on_one_file(tmp_path: Path, dialect: files.Dialect, wal: bool) -> None:
-    """One winner per claim, no lost update, exact counters; nobody, reader or worker, is told of a lock."""
+    """One winner per claim, no lost update, exact counters; nobody, reader or worker, sees a lock error."""
     path = files.create(tmp_path / "queue.db", TASKS_DDL if dialect == "tasks" else ASYNC_TASKS_DDL, wal=wal)
     fill(path, dialect)
     go = tmp_path / "go"
@@ -63,9 +66,9 @@ def test_eight_processes_on_one_file(tmp_path: Path, dialect: files.Dialect, wal
         page = console.page(PageRequest(ALL, console.now(), limit=1000))
         assert len(page.items) == TASKS
         assert sum(count.value for count in console.counts(ALL, console.now()).values()) == TASKS
-    told = [worker.communicate() for worker in workers]
-    assert [err for _, err in told if err] == []
-    answers = [json.loads(out) for out, _ in told]
+    answered = [worker.communicate() for worker in workers]
+    assert [err for _, err in answered if err] == []
+    answers = [json.loads(out) for out, _ in answered]
 
     won = Counter((id, attempts) for answer in answers for id, attempts in answer["won"])
     before = {f"s{n}": 1 for n in range(STUCK)} if dialect == "async_tasks" else {}
@@ -112,7 +115,7 @@ def test_a_handler_that_raises_is_a_failed_attempt(tmp_path: Path, dialect: file
     if dialect == "tasks":
         files.insert(path, "tasks", [{"id": "t", "status": "PENDING", "attempts": 0, "func_path": "f", "created_at": when}])
     else:
-        files.insert(path, "async_tasks", [{"task_id": "t", "status": "PENDING", "next_run_at": when, "task_type": "f"}])
+        files.insert(path, "async_tasks", [{"task_id": "t", "status": "PENDING", "next_run_at": when, "task_type": TAKEN}])
     backend = files.open_queue(path, dialect)
     lines: list[str] = []
     stop = Flag(after_looks=12)
@@ -149,7 +152,7 @@ def test_a_worker_reclaims_the_abandoned(tmp_path: Path) -> None:
     clock = Hasty()
     born = (clock.now() - timedelta(hours=1)).isoformat()
     files.insert(path, "async_tasks", [
-        {"task_id": "t", "status": "RUNNING", "attempts": 1, "next_run_at": born, "updated_at": born}
+        {"task_id": "t", "task_type": TAKEN, "status": "RUNNING", "attempts": 1, "next_run_at": born, "updated_at": born}
     ])
     backend = files.open_queue(path)
     lines: list[str] = []

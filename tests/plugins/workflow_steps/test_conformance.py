@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -10,24 +10,34 @@ from pathlib import Path
 import pytest
 
 from console.core.policy import PolicyOverride
-from console.testing import PROMISES, REQUEUE_PROMISES, Harness, exercise_backend, exercise_requeue
+from console.testing import PROMISES, REQUEUE_PROMISES, BackendSuite, Harness, RequeueSuite
 from tests.plugins.workflow_steps.world import harness, postgres_workflow, sqlite_workflow
 
 MORE = PolicyOverride(max_attempts=5, unrecoverable=("invalid json", "É"), stuck_after=timedelta(hours=1))
 
 
+@pytest.fixture(scope="module", params=["postgres", "sqlite"])
+def reading(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[BackendSuite]:
+    folder = tmp_path_factory.mktemp("steps")
+    with ExitStack() as stack, BackendSuite(maker(request.param, folder, stack), thorough=thorough) as suite:
+        yield suite
+
+
+@pytest.fixture(scope="module", params=["postgres", "sqlite"])
+def requeue(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[RequeueSuite]:
+    folder = tmp_path_factory.mktemp("steps")
+    with ExitStack() as stack, RequeueSuite(maker(request.param, folder, stack), thorough=thorough) as suite:
+        yield suite
+
+
 @pytest.mark.parametrize("promise", PROMISES)
-@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_workflow_steps_keep_their_promise(kind: str, promise: str, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        exercise_backend(maker(kind, tmp_path, stack), promise)
+def test_workflow_steps_keep_their_promise(reading: BackendSuite, promise: str) -> None:
+    reading.check(promise)
 
 
 @pytest.mark.parametrize("promise", REQUEUE_PROMISES)
-@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
-def test_steps_are_reset_as_promised(kind: str, promise: str, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        exercise_requeue(maker(kind, tmp_path, stack), promise)
+def test_steps_are_reset_as_promised(requeue: RequeueSuite, promise: str) -> None:
+    requeue.check(promise)
 
 
 def maker(kind: str, folder: Path, stack: ExitStack) -> Callable[[], Harness]:

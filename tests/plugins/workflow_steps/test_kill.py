@@ -1,4 +1,4 @@
-"""Killed or cut off in mid-requeue: every step is reset once, with one transition, and all of it is on record."""
+"""Kills a requeue or cuts its connections: every step is reset once, with one transition, and recorded."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from console.core.backend import Budget, Flag, Order
+from console.core.backend import Attempts, Operation
 from console.core.query import Filter
+from plugins.workflow_steps.prediction import WAKE_TASK
+from tests.depth import in_depth
 from tests.plugins.postgres_analyses.operating import ANN, HERE, Operator, operating
 from tests.plugins.workflow_steps.world import Workflow, postgres_workflow
 
 ROOT = Path(__file__).parents[3]
 ITEMS = 300
-WAKE = Order(budget=Budget.FRESH, flags=frozenset({Flag.WAKE_TASK}))
+WAKE = Operation(attempts=Attempts.RESET, flags=frozenset({WAKE_TASK}))
 FILL = f"""
 INSERT INTO tasker.named_steps VALUES (gen_random_uuid(), 'charge');
 INSERT INTO tasker.workflow_steps (workflow_step_uuid, task_uuid, named_step_uuid, attempts, created_at, updated_at)
@@ -37,22 +39,22 @@ CHILD = """
 import sys
 from datetime import timedelta
 from pathlib import Path
-from console.core.limits import Limits
+from console.core.confirm import Limits
 from console.core.query import Filter
 from tests.plugins.postgres_analyses.operating import operating
 from tests.plugins.workflow_steps.test_kill import WAKE
 from tests.plugins.workflow_steps.world import Workflow
 limits = Limits(chunk_target=timedelta(milliseconds=1))
 with operating(Workflow(sys.argv[1], lambda *_: []).open(), Path(sys.argv[2]), limits=limits) as operator:
-    plan = operator.plan(Filter.parse("condition:terminal"), order=WAKE)
+    plan = operator.plan(Filter.parse("condition:terminal"), operation=WAKE)
     print("ready", flush=True)
     operator.apply(plan)
 """
 
 
-def assert_each_once(workflow: Workflow, operator: Operator, op_id: str) -> None:
-    last = {o.ordinal: o.outcome for batch in operator.book.outcomes(op_id) for o in batch}
-    assert Counter(last.values()) == {"changed": ITEMS}
+def assert_each_once(workflow: Workflow, operator: Operator, override_id: str) -> None:
+    last = {o.ordinal: o.outcome for batch in operator.trail.outcomes(override_id) for o in batch}
+    assert Counter(last.values()) == {"applied": ITEMS}
     assert len(last) == ITEMS
     for what, count in (("workflow_step", ITEMS), ("task", ITEMS // 2)):
         found = workflow.run(
@@ -62,7 +64,7 @@ def assert_each_once(workflow: Workflow, operator: Operator, op_id: str) -> None
     assert workflow.run("SELECT count(*) FROM tasker.workflow_steps WHERE attempts = 0", []) == [(ITEMS,)]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", in_depth(range(4), quick=[0]))
 def test_killed_at_any_moment_and_resumed(seed: int, tmp_path: Path) -> None:
     with postgres_workflow(FILL) as workflow:
         child = subprocess.Popen(
@@ -77,13 +79,13 @@ def test_killed_at_any_moment_and_resumed(seed: int, tmp_path: Path) -> None:
         child.stdout.close()
         with operating(workflow.open(), tmp_path) as operator:
             operator.operations.settle_unresolved(ANN, HERE)
-            for override in operator.book.overrides():
+            for override in operator.trail.overrides():
                 if not override.state.over:
-                    operator.operations.resume(override.op_id, ANN, HERE)
-                assert_each_once(workflow, operator, override.op_id)
+                    operator.operations.resume(override.override_id, ANN, HERE)
+                assert_each_once(workflow, operator, override.override_id)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", in_depth(range(3), quick=[0]))
 def test_connections_cut_in_mid_chunk(seed: int, tmp_path: Path) -> None:
     chance, done = random.Random(seed), threading.Event()
 
@@ -96,7 +98,7 @@ def test_connections_cut_in_mid_chunk(seed: int, tmp_path: Path) -> None:
                                " AND datname = current_database()")
 
     with postgres_workflow(FILL) as workflow, operating(workflow.open(), tmp_path) as operator:
-        plan = operator.plan(Filter.parse("condition:terminal"), order=WAKE)
+        plan = operator.plan(Filter.parse("condition:terminal"), operation=WAKE)
         killer = threading.Thread(target=cut, args=(workflow.url,))
         killer.start()
         try:
@@ -105,5 +107,5 @@ def test_connections_cut_in_mid_chunk(seed: int, tmp_path: Path) -> None:
             done.set()
             killer.join()
         if not override.state.over:
-            override = operator.operations.resume(override.op_id, ANN, HERE)
-        assert_each_once(workflow, operator, override.op_id)
+            override = operator.operations.resume(override.override_id, ANN, HERE)
+        assert_each_once(workflow, operator, override.override_id)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from console.core.backend import Budget, Order, PageRequest, Severity
+from console.core.backend import Attempts, Operation, PageRequest, Severity
 from console.core.faults import WrongSchema
 from console.core.item import Condition, Item, ItemKey
 from console.core.policy import PolicyOverride
@@ -109,8 +109,8 @@ def test_whatever_a_step_holds_it_is_listed_judged_and_planned(odd: dict[str, An
             asked = Filter.parse(f"condition:* {words}") if "next" in words else Filter.parse(words)
             found = {item.key for item in backend.page(PageRequest(asked, NOW)).items}
             assert found == {i.key for i in items if i.condition in asked.conditions() and asked.matches(i, NOW)}, words
-        order = Order(budget=Budget.FRESH)
-        drafts = [draft for batch in backend.drafts([i.key for i in items], Sort(), order, NOW, Never()) for draft in batch]
+        operation = Operation(attempts=Attempts.RESET)
+        drafts = [draft for batch in backend.drafts([i.key for i in items], Sort(), operation, NOW, Never()) for draft in batch]
         assert len(drafts) == 2
         backend.check(FrozenClock(backend.now()))
         backend.close()
@@ -135,7 +135,7 @@ def test_detail_shows_the_transitions_the_task_and_the_parents_it_waits_for(work
     workflow.edge(workflow.step("resolved_manually", name="approve"), id)
     backend = workflow.open()
     detail = backend.item(ItemKey("steps", (id,)), NOW)
-    assert dict(detail.extra)["would wait for"] == "reserve"
+    assert dict(detail.extra)["waits for"] == "reserve"
     assert dict(detail.extra)["task state"] == "blocked_by_failures"
     assert [attempt.outcome for attempt in detail.attempts] == ["error"]
     backend.close()
@@ -143,8 +143,8 @@ def test_detail_shows_the_transitions_the_task_and_the_parents_it_waits_for(work
 
 def test_a_step_that_is_marked_processed_says_that_it_is_not_taken(workflow: Workflow) -> None:
     item = seen(workflow, workflow.step("pending", attempts=1, processed=True))
-    assert (item.condition, item.verdict.will_run_again) == (Condition.RETRYING, False)
-    assert item.notes == ("not taken: it is marked as processed",)
+    assert (item.condition, item.verdict.will_run_again) == (Condition.STUCK, False)
+    assert item.verdict.why == "It is marked as processed, so its system ignores it."
 
 
 def test_check_warns_per_named_step_and_numbers(workflow: Workflow) -> None:

@@ -21,6 +21,7 @@ from plugins.workflow_steps import WorkflowSteps
 from plugins.workflow_steps.backend import Options
 from plugins.workflow_steps.rows import PHASES
 from plugins.workflow_steps.schema import ddl
+from tests.patience import PATIENCE
 from tests.plugins.postgres_analyses.server import database
 
 NOW = datetime(2026, 11, 10, 12, tzinfo=UTC)
@@ -57,8 +58,11 @@ class Workflow:
         self.insert("named_steps", named_step_uuid=id, name=name)
         return id
 
-    def task(self, state: str | None = "pending", since: datetime = NOW) -> str:
+    def task(
+        self, state: str | None = "pending", since: datetime = NOW, *, created: datetime | None = None, priority: int = 0
+    ) -> str:
         task = str(uuid4())
+        self.insert("tasks", task_uuid=task, priority=priority, created_at=created or since)
         if state is not None:
             self.move("task", task, state, since)
         return task
@@ -90,6 +94,12 @@ class Workflow:
             self.move("workflow_step", id, state, at, metadata)
         return id
 
+    def dead_letter(self, task: str, status: str = "pending", reason: str = "staleness_timeout") -> None:
+        self.insert(
+            "tasks_dlq", dlq_entry_uuid=str(uuid4()), task_uuid=task, original_state="waiting_for_retry", dlq_reason=reason,
+            dlq_timestamp=NOW, resolution_status=status, task_snapshot={},
+        )
+
     def edge(self, parent: str, child: str) -> None:
         self.insert("workflow_step_edges", from_step_uuid=parent, to_step_uuid=child)
 
@@ -106,7 +116,7 @@ class Workflow:
         )
         return [(was, then, number, bool(recent)) for was, then, number, recent in found]
 
-    def told(self, what: str, id: str) -> dict[str, Any]:
+    def metadata(self, what: str, id: str) -> dict[str, Any]:
         ((found,),) = self.run(
             f"SELECT metadata FROM {self.dot}{what}_transitions WHERE {what}_uuid = ? AND most_recent", [id]
         )
@@ -120,7 +130,7 @@ class Workflow:
 
     def open(self, *, policy: PolicyOverride = NO_POLICY, read_only: bool = False, **options: Any) -> WorkflowSteps:
         chosen = Options(url=self.url, **options)
-        return WorkflowSteps.open("steps", chosen, policy, read_only=read_only, deadline=timedelta(seconds=30))
+        return WorkflowSteps.open("steps", chosen, policy, read_only=read_only, deadline=timedelta(seconds=PATIENCE))
 
 
 @contextmanager
@@ -136,6 +146,7 @@ def postgres_workflow(extra: str = "") -> Iterator[Workflow]:
 @contextmanager
 def sqlite_workflow(path: Path) -> Iterator[Workflow]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
         connection.executescript(ddl(sqlite=True))
 
         def run(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:

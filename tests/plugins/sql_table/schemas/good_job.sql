@@ -22,7 +22,8 @@ CREATE TABLE good_jobs (
     error_event smallint,
     labels text[],
     locked_by_id uuid,
-    locked_at timestamp(6) without time zone
+    locked_at timestamp(6) without time zone,
+    lock_type smallint
 );
 CREATE TABLE good_job_executions (
     id uuid NOT NULL DEFAULT gen_random_uuid() PRIMARY KEY,

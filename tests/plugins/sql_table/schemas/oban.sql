@@ -1,5 +1,5 @@
 CREATE TYPE oban_job_state AS ENUM
-    ('available', 'scheduled', 'executing', 'retryable', 'completed', 'discarded', 'cancelled');
+    ('available', 'scheduled', 'suspended', 'executing', 'retryable', 'completed', 'discarded', 'cancelled');
 CREATE TABLE oban_jobs (
     id bigserial PRIMARY KEY,
     state oban_job_state NOT NULL DEFAULT 'available',

@@ -1,5 +1,5 @@
 CREATE SCHEMA pgboss;
-CREATE TYPE pgboss.job_state AS ENUM ('created', 'retry', 'active', 'completed', 'cancelled', 'failed');
+CREATE TYPE pgboss.job_state AS ENUM ('created', 'retry', 'blocked', 'active', 'completed', 'cancelled', 'failed');
 CREATE TABLE pgboss.job (
     id uuid NOT NULL DEFAULT gen_random_uuid(),
     name text NOT NULL,

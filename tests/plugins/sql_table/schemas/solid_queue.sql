@@ -30,6 +30,9 @@ CREATE TABLE solid_queue_blocked_executions (
 CREATE TABLE solid_queue_failed_executions (
     id bigserial PRIMARY KEY, job_id bigint NOT NULL REFERENCES solid_queue_jobs ON DELETE CASCADE,
     error text, created_at timestamp(6) without time zone NOT NULL);
+CREATE TABLE solid_queue_processes (
+    id bigserial PRIMARY KEY, kind character varying NOT NULL, last_heartbeat_at timestamp(6) without time zone NOT NULL,
+    pid integer NOT NULL, name character varying NOT NULL, created_at timestamp(6) without time zone NOT NULL);
 CREATE UNIQUE INDEX ON solid_queue_ready_executions (job_id);
 CREATE UNIQUE INDEX ON solid_queue_scheduled_executions (job_id);
 CREATE UNIQUE INDEX ON solid_queue_claimed_executions (job_id);

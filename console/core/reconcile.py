@@ -1,0 +1,132 @@
+"""Finds out what an intent did: computes its changes again and compares them with the rows as they are now.
+
+An after-image is a pure function of the before-image, the plan, the position and the time stored in the intent. So an
+intent without an outcome can be settled by reading its rows again, and an override can be undone exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from itertools import chain, groupby
+from typing import NamedTuple, TypeVar
+
+from console.core.backend import Action, Change, Image, Operation, OutcomeKind, ProvesWrites, Requeues, UndoKind
+from console.core.item import ItemKey
+from console.core.override import NOT_APPLIED, Intent, ItemOutcome
+from console.core.pace import Canary, Now
+from console.core.plan import BackendPart, Plan, PlanRow
+from console.core.ports import Trail
+
+T = TypeVar("T")
+
+
+class Units(NamedTuple):
+    """Planned rows as the changes that are written: one change for the rows of each unit."""
+
+    changes: list[Change]
+    sizes: list[int]
+    """How many rows each change covers."""
+
+    def per_row(self, values: Sequence[T]) -> list[T]:
+        """One value for each change, repeated for each of its rows."""
+        if len(values) != len(self.changes):
+            raise ValueError(f"{len(values)} values for {len(self.changes)} changes")
+        return [value for value, size in zip(values, self.sizes, strict=True) for _ in range(size)]
+
+
+def units_of(plan: Plan, part: BackendPart, backend: Requeues, rows: Sequence[PlanRow], at: datetime) -> Units:
+    """Rows → changes with their after-images, computed with the stored clock `at`."""
+    # Neighbours with one unit are changed together, if they were read together: only one image is compared and set.
+    units = [list(same) for _, same in groupby(rows, key=lambda row: (row.unit or row.key, row.before))]
+    name, sizes = part.backend, list(map(len, units))
+    keys = [tuple([ItemKey.known(name, row.key) for row in unit]) for unit in units]
+    firsts = [unit[0] for unit in units]
+    if plan.operation.action == Action.UNDO:
+        return Units([_undoing(plan.operation, backend, *pair, at) for pair in zip(firsts, keys, strict=True)], sizes)
+    dues = _dues(plan, part, backend, [row.ordinal for row in firsts], at)
+    changes = []
+    for row, own, due in zip(firsts, keys, dues, strict=True):
+        before = row.before or ()
+        after = backend.after(Change(row.unit, own, before, ()), plan.operation, at, due)
+        changes.append(Change(row.unit, own, before, after))
+    return Units(changes, sizes)
+
+
+def _dues(plan: Plan, part: BackendPart, backend: Requeues, ordinals: Sequence[int], at: datetime) -> list[datetime]:
+    if not backend.abilities.stores_due_time or isinstance(plan.pace, Now | Canary):
+        return [at] * len(ordinals)
+    first = part.first
+    return [at + offset for offset in plan.pace.offsets([n - first for n in ordinals], part.changes, plan.hash)]
+
+
+def _undoing(operation: Operation, backend: Requeues, row: PlanRow, keys: tuple[ItemKey, ...], at: datetime) -> Change:
+    """From what the override wrote back to what was there before; where a backend can only compensate, it decides."""
+    written, original = map(tuple, row.before or ())
+    change = Change(row.unit, keys, written, original)
+    if backend.abilities.undo is UndoKind.EXACT:
+        return change
+    return change._replace(after=backend.after(change, operation, at, at))
+
+
+def foreseen(
+    trail: Trail, plan: Plan, backend_of: Callable[[BackendPart], Requeues], most: int
+) -> Iterator[tuple[str, Change]]:
+    """The first items of a plan with the changes that it would make now."""
+    for part in plan.parts:
+        if wanted := min(part.changes, most):
+            backend = backend_of(part)
+            at = backend.now()
+            for rows in trail.rows(plan.id, part.first, part.first + wanted - 1):
+                units = units_of(plan, part, backend, rows, at)
+                yield from zip((row.key for row in rows), units.per_row(units.changes), strict=True)
+            most -= wanted
+
+
+def rows_of(trail: Trail, intent: Intent) -> list[PlanRow]:
+    """The plan's rows that an intent names."""
+    batches = (trail.rows(intent.plan_id, first, last) for first, last in intent.ranges)
+    return list(chain.from_iterable(chain.from_iterable(batches)))
+
+
+def requeued(trail: Trail, override_id: str, first: int, last: int) -> Iterator[tuple[str, datetime]]:
+    """The items with these ordinals that an override has changed so far, and when by the backend's clock."""
+    intents = list(reversed(trail.intents(override_id)))
+    for batch in trail.outcomes(override_id):
+        for ordinal, key, outcome, _ in batch:
+            if first <= ordinal <= last and outcome == OutcomeKind.APPLIED:
+                yield key, next(i.at for i in intents if any(a <= ordinal <= b for a, b in i.ranges))
+
+
+def final_outcomes(trail: Trail, override_id: str) -> list[ItemOutcome]:
+    """The last outcome of each item: after an interruption, an item that was not written has another one later."""
+    found: dict[int, ItemOutcome] = {}
+    for batch in trail.outcomes(override_id):
+        found.update((item.ordinal, item) for item in batch)
+    return list(found.values())
+
+
+def settle(
+    plan: Plan, part: BackendPart, backend: Requeues, rows: Sequence[PlanRow], at: datetime
+) -> list[ItemOutcome]:
+    """The outcomes of rows: not applied if they are as before, applied if they have the after-image, else unknown."""
+    units = units_of(plan, part, backend, rows, at)
+    images = backend.images(units.changes)
+    settled = [_settled(change, now) for change, now in zip(units.changes, images, strict=True)]
+    if isinstance(backend, ProvesWrites):
+        open_ones = [n for n, (outcome, _) in enumerate(settled) if outcome == OutcomeKind.UNKNOWN]
+        written = backend.were_written([units.changes[n] for n in open_ones], at) if open_ones else ()
+        for n, proven in zip(open_ones, written, strict=True):
+            if proven:
+                settled[n] = OutcomeKind.APPLIED.value, "found by reading again: it has run since"
+    return [ItemOutcome(row.ordinal, row.key, *what) for row, what in zip(rows, units.per_row(settled), strict=True)]
+
+
+def _settled(change: Change, now: Image | None) -> tuple[str, str]:
+    if now is None:
+        return OutcomeKind.UNKNOWN.value, "found by reading again: no longer there"
+    if now == change.after:
+        return OutcomeKind.APPLIED.value, "found by reading again"
+    if now == change.before:
+        return NOT_APPLIED, "found by reading again"
+    return OutcomeKind.UNKNOWN.value, "found by reading again: changed by its system since"

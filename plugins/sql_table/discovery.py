@@ -1,0 +1,171 @@
+"""Examines a database for `retriage map`: finds a preset that fits, or proposes a mapping for one of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import yaml
+from pydantic import ValidationError
+
+from console.core.faults import BackendFault, Unreachable, UsageFault
+from console.core.policy import PolicyOverride
+from console.core.text import closest
+from console.sql.open_database import open_database
+from console.sql.row_security import row_security_findings
+from plugins.sql_table.backend import SqlTable
+from plugins.sql_table.checks import prediction_findings
+from plugins.sql_table.inference import TableGuess, guess_columns
+from plugins.sql_table.layout import MappedLayout
+from plugins.sql_table.mapping import Options
+from plugins.sql_table.mapping_yaml import comment, mapping_yaml, scalar
+from plugins.sql_table.presets import mapping_of, preset, preset_names
+from plugins.sql_table.resolved import resolve
+from plugins.sql_table.tables import all_tables, find_table
+
+if TYPE_CHECKING:
+    from plugins.sql_table.tables import AnyDatabase
+
+_LIKE_A_QUEUE = 4
+_NAME = "mapped"
+_NOT_USABLE = "Not usable yet, correct it first."
+
+
+@dataclass(frozen=True, slots=True)
+class MappingProposal:
+    """A mapping or config section as YAML, notes for the user, and the backend it would attach."""
+
+    text: str
+    notes: tuple[str, ...]
+    backend: SqlTable | None
+
+
+def discover(url: str, table: str | None, deadline: timedelta, shown_url: str) -> MappingProposal:
+    """Propose a config section for a preset, or a mapping for `table` or for the table that looks most like a queue.
+
+    `shown_url` is the URL without its password, for the proposed text.
+    """
+    database = open_database(url, read_only=True, deadline=deadline)
+    try:
+        names = all_tables(database)
+        if table is None and (found := list(_recognised(database, names, url))):
+            return _as_presets(found, shown_url, deadline)
+        guesses, others = _chosen(database, names, table)
+        text = mapping_yaml(database, guesses)
+    finally:
+        database.close()
+    notes = [f"Proposed for table {guesses.table.full_name}. Each guess has its reason as a comment."]
+    if guesses.is_no_queue:
+        notes.append(f"Probably no queue: {guesses.is_no_queue}.")
+    if others:
+        notes.append(f"Other tables that look like a queue: {', '.join(others)}. Choose one with --table.")
+    backend, problem = _opened(url, text, deadline)
+    header = _header(guesses.table.full_name, shown_url) if backend else comment(problem[0])
+    return MappingProposal(header + text, (*notes, *problem), backend)
+
+
+# --- presets ------------------------------------------------------------------------------------------------
+
+
+def _recognised(
+    database: AnyDatabase, names: Sequence[tuple[str | None, str]], url: str
+) -> list[Options]:
+    """The options for each preset whose tables exist in this database."""
+    found = []
+    for name in preset_names():
+        mapping = preset(name)
+        schemas = [schema for schema, table in names if table == mapping.table]
+        for schema in schemas:
+            given = {"url": url, "preset": name}
+            if schema != mapping.schema_ and schema is not None:
+                given["schema"] = schema
+            options = Options.model_validate(given)
+            try:
+                MappedLayout(_NAME, resolve(database, mapping_of(options), options), SqlTable.own_policy(mapping))
+            except BackendFault:
+                continue  # another table with the same name
+            found.append(options)
+    return found
+
+
+def _as_presets(found: Sequence[Options], shown_url: str, deadline: timedelta) -> MappingProposal:
+    lines = ["# For the config file: this database fits a preset.", "backends:"]
+    for options in found:
+        assert options.preset is not None
+        name = options.preset.replace("_", "-")
+        more = f", schema: {scalar(options.schema_)}" if options.schema_ else ""
+        lines.append(f"  {name}: {{plugin: sql_table, preset: {options.preset}, url: {scalar(shown_url)}{more}}}")
+    first = found[0]
+    names = ", ".join(str(options.preset) for options in found)
+    note = f"Recognised: {names}. Use --table NAME to get a mapping for one table instead."
+    backend = SqlTable.open(
+        str(first.preset).replace("_", "-"), first, PolicyOverride(), read_only=True, deadline=deadline
+    )
+    return MappingProposal("\n".join(lines) + "\n", (note,), backend)
+
+
+# --- tables -------------------------------------------------------------------------------------------------
+
+
+def _chosen(
+    database: AnyDatabase, names: Sequence[tuple[str | None, str]], wanted: str | None
+) -> tuple[TableGuess, list[str]]:
+    if wanted is not None:
+        return _asked_for(database, names, wanted), []
+    guessed = [one for schema, name in names if (one := _guessed(database, schema, name))]
+    likely = sorted((one for one in guessed if one.score >= _LIKE_A_QUEUE), key=lambda one: -one.score)
+    if not likely:
+        listed = ", ".join(f"{schema}.{name}" if schema else name for schema, name in names[:20])
+        raise UsageFault(
+            "No table in this database looks like a queue", fix=f"Name one with --table. Tables: {listed or 'none'}."
+        )
+    return likely[0], [one.table.full_name for one in likely[1:6]]
+
+
+def _guessed(database: AnyDatabase, schema: str | None, name: str) -> TableGuess | None:
+    """Guesses about one table; None if it cannot be read, for example because it needs an extension."""
+    try:
+        table = find_table(database, schema, name)
+        return guess_columns(database, table) if table else None
+    except Unreachable:
+        raise
+    except BackendFault:
+        return None
+
+
+def _asked_for(database: AnyDatabase, names: Sequence[tuple[str | None, str]], wanted: str) -> TableGuess:
+    schema, dot, rest = wanted.rpartition(".")
+    for place in ((None, wanted), *([(schema, rest)] if dot else [])):
+        if table := find_table(database, *place):
+            return guess_columns(database, table)
+    known = [f"{schema}.{name}" if schema else name for schema, name in names]
+    close = closest(wanted, known)
+    fix = f"Did you mean {close}?" if close else f"Tables: {', '.join(known[:20]) or 'none'}."
+    raise UsageFault(f"There is no table {wanted!r}", fix=fix)
+
+
+def _header(table: str, url: str) -> str:
+    advice = "Read and correct it, save it next to the config file and name it there:"
+    section = comment(f"  NAME: {{plugin: sql_table, url: {scalar(url)}, mapping: FILE}}")
+    return comment(f"A proposed mapping for {table}. {advice}") + section
+
+
+def _opened(url: str, text: str, deadline: timedelta) -> tuple[SqlTable | None, tuple[str, ...]]:
+    """Open the proposed backend; if that fails, return the reason as a note for the user."""
+    try:
+        options = Options.model_validate({"url": url, "mapping": yaml.safe_load(text)})
+        backend = SqlTable.open(_NAME, options, PolicyOverride(), read_only=True, deadline=deadline)
+        backend.attached  # noqa: B018  attaches
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return None, (f"{_NOT_USABLE} {where}: {first['msg']}.",)
+    except BackendFault as fault:
+        return None, (f"{_NOT_USABLE} {fault.detail}.",)
+    refused = [*row_security_findings(backend), *prediction_findings(backend)]
+    if refused:
+        backend.close()
+        return None, (f"{_NOT_USABLE} {refused[0].message}",)
+    return backend, ()

@@ -1,0 +1,144 @@
+"""The native status that a row will have after a requeue, computed by the mapping's own SQL over the new values."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from console.core.item import Condition
+from console.core.policy import Phase
+from console.sql.layout import Expression
+from console.sql.table import Meaning, phase_of
+from console.sql.values import castable, plain
+from plugins.sql_table.fragments import formula
+from plugins.sql_table.image import ImageColumn, RowImage, assignments
+from plugins.sql_table.mapping_types import TABLE_ALIAS, Scalar
+from plugins.sql_table.requeue_schema import Assignment
+from plugins.sql_table.resolved import ResolvedMapping
+from plugins.sql_table.statuses import Statuses, text_of
+
+_BECOMES: Mapping[Meaning, frozenset[str]] = {
+    Phase.FAILED: frozenset({"failed", "terminal"}),
+    Condition.TERMINAL: frozenset({"terminal"}),
+    Phase.RUNNING: frozenset({"stuck"}),
+}
+"""The conditions in which a requeue may find a row whose status means this."""
+
+
+def require_ready(resolved: ResolvedMapping, statuses: Statuses, image: RowImage) -> None:
+    """Raise WrongSchema if a requeue leaves the status column with a value that the mapping does not call ready."""
+    column = resolved.mapping.status.column
+    if column is None:
+        return
+    meanings = {text_of(value): meaning for value, meaning in statuses.stored.items()}
+    ready = ", ".join(value for value, meaning in meanings.items() if phase_of(meaning) is Phase.READY)
+    fix = f"Its system takes: {ready}." if ready else "Name the values that its system takes under status.ready."
+    written = {loc: one for loc, one in assignments(image.requeue) if (one.column or loc[-1]) == column}
+    for loc, assigned in written.items():
+        if assigned.read is not None:
+            return
+        for key in ("value", "later") if "value" in assigned.model_fields_set else ():
+            value = getattr(assigned, key)
+            meaning = meanings.get(text_of(value), Phase.UNKNOWN)
+            if key in assigned.model_fields_set and phase_of(meaning) is not Phase.READY:
+                called = "does not know" if meaning is Phase.UNKNOWN else f"calls {meaning.value}, not ready"
+                raise resolved.fault(f"a requeue would write {value!r}, which status {called}", *loc, fix=fix)
+    everywhere = all(
+        any(loc[1] == "set" or loc[2] == attempts for loc in written)
+        for attempts in ("keep", "reset") if getattr(image.requeue.attempts, attempts) is not None
+    )
+    left = next((
+        value for value, meaning in meanings.items() if _BECOMES.get(meaning, frozenset()) & {*image.requeue.conditions}
+    ), None)
+    if not everywhere and left is not None:
+        problem = f"a requeue would leave {column} at {left!r}, which is not ready"
+        raise resolved.fault(problem, "requeue", "set", fix=fix)
+
+
+def status_after(resolved: ResolvedMapping, image: RowImage, assigned: Mapping[str, Assignment]) -> Expression | None:
+    """The native status that a row will have after a requeue; None if the assignment itself says it.
+
+    It is a subquery over one row: the row as it is, with the new values in place of the old ones.
+    """
+    status = resolved.mapping.status
+    if status.column is not None:
+        return None
+    if status.expression is not None:
+        native = f"({resolved.read_sql(status.expression)})"
+    else:
+        cases = [f"WHEN ({resolved.read_sql(case.when)}) THEN {_literal(case.native_status)}" for case in status.cases]
+        native = f"(CASE {' '.join(cases)} END)"
+    written: dict[str, dict[str, str]] = {TABLE_ALIAS: {}}
+    for part in image.parts:
+        if part.name in assigned and (part.read is None or part.write is not None):
+            alias, column = _place(resolved, part.column)
+            written.setdefault(alias, {})[column] = _written(resolved, part, assigned[part.name])
+    tables = ", ".join(_one_row(resolved, alias, values) for alias, values in written.items())
+    typed = native if resolved.sqlite else f"CAST({native} AS TEXT)"
+    return sa.literal_column(f"(SELECT {typed} FROM {tables})")
+
+
+def _place(resolved: ResolvedMapping, column: str) -> tuple[str, str]:
+    alias, _, rest = column.partition(".")
+    if column not in resolved.table.columns and alias in resolved.joined:
+        return alias, rest
+    return TABLE_ALIAS, column
+
+
+def _one_row(resolved: ResolvedMapping, alias: str, values: Mapping[str, str]) -> str:
+    quote = resolved.database.dialect.identifier_preparer.quote_identifier
+    table = resolved.table if alias == TABLE_ALIAS else resolved.joined[alias][0]
+    columns = ", ".join(
+        f"{values.get(name, f'{quote(alias)}.{quote(name)}')} AS {quote(name)}" for name in table.columns
+    )
+    return f"(SELECT {columns}) AS {quote(alias)}"
+
+
+def _written(resolved: ResolvedMapping, part: ImageColumn, assigned: Assignment) -> str:
+    """The new value as SQL. Times are those of this moment: nothing but their order to the clock counts."""
+    if assigned.formula is not None:
+        made = _formula_sql(formula(assigned.formula).tree, resolved)
+    elif assigned.time is not None:
+        assert part.time is not None
+        made = _literal(plain(part.time.encode(datetime.now(UTC))))
+    else:
+        made = _literal(assigned.value)
+    typed = made if resolved.sqlite else f"CAST({made} AS {castable(part.stored.type)})"
+    if part.write is None:
+        return typed
+    return f"(SELECT {resolved.read_sql(part.write, value=typed)} FROM {_one_row(resolved, TABLE_ALIAS, {})})"
+
+
+def _formula_sql(tree: ast.expr, resolved: ResolvedMapping) -> str:
+    match tree:
+        case ast.Name(id=name):
+            alias, column = _place(resolved, name)
+            if alias == TABLE_ALIAS and column not in resolved.table.columns:
+                return "NULL"  # a part of a JSON column
+            quote = resolved.database.dialect.identifier_preparer.quote_identifier
+            return f"coalesce({quote(alias)}.{quote(column)}, 0)"
+        case ast.BinOp(left=left, op=op, right=right):
+            sign = "+" if isinstance(op, ast.Add) else "-"
+            return f"({_formula_sql(left, resolved)} {sign} {_formula_sql(right, resolved)})"
+        case ast.Call(func=ast.Name(id=function), args=args):
+            name = {"greatest": "max", "least": "min"}[function] if resolved.sqlite else function
+            listed = ", ".join(_formula_sql(argument, resolved) for argument in args)
+            return f"{name}({listed})" if len(args) > 1 else listed
+        case ast.Constant(value=int() as number):
+            return str(number)
+        case _:
+            raise AssertionError("formula() allows no other node")
+
+
+def _literal(value: Scalar | float | None) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, str):
+        doubled = value.replace("'", "''")
+        return f"'{doubled}'"
+    return str(value)
