@@ -12,6 +12,7 @@ import os
 import select
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from threading import Lock, Thread
 from typing import Any, TextIO, TypeVar, cast
 
 from textual._styles_cache import StylesCache
@@ -150,6 +151,7 @@ class SteadyFile:
         self._file = file
         self._repaint = repaint
         self._stalled = False
+        self._lock = Lock()
         self._fd = _open_nonblocking(file)  # never closed: a suspended process continues with it
         self.fileno = file.fileno
         self.isatty = file.isatty
@@ -170,16 +172,29 @@ class SteadyFile:
         if self._stalled:
             if not _accepts(fd, 0):
                 return
-            self._stalled = False
-            data = _CANCEL + data
-            self._repaint()
+            self._resume(fd)
         while data:
             try:
                 data = data[os.write(fd, data) :]
             except BlockingIOError:
                 if not _accepts(fd, _STALLED_AFTER):
                     self._stalled = True
+                    Thread(target=self._resume_when_accepted, args=(fd,), daemon=True).start()
                     return
+
+    def _resume_when_accepted(self, fd: int) -> None:
+        """A console that shows nothing new writes nothing, so the dropped output is not left to the next write."""
+        _accepts(fd, None)
+        self._resume(fd)
+
+    def _resume(self, fd: int) -> None:
+        with self._lock:
+            if not self._stalled:
+                return
+            with suppress(OSError):
+                os.write(fd, _CANCEL)
+            self._stalled = False
+        self._repaint()
 
 
 def _open_nonblocking(file: TextIO) -> int | None:
@@ -192,10 +207,11 @@ def _open_nonblocking(file: TextIO) -> int | None:
     return None
 
 
-def _accepts(fd: int, within: float) -> bool:
+def _accepts(fd: int, within: float | None) -> bool:
+    """Whether the terminal takes output within so many seconds. None waits until it does, or until it is gone."""
     poll = select.poll()
     poll.register(fd, select.POLLOUT)
-    return bool(poll.poll(within * 1000))
+    return bool(poll.poll(None if within is None else within * 1000))
 
 
 def _with_steady_file(driver: type[Driver]) -> type[Driver]:
