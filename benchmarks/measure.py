@@ -7,8 +7,10 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 Work = Callable[[], object]
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,12 @@ class Result:
         return self.ratio <= self.bar * margin
 
 
+def peak_memory() -> float:
+    """Of this process alone, in MB. `ru_maxrss` would begin with that of the process that started it."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) / 1024
+
+
 def timed(work: Work) -> float:
     gc.collect()
     gc.disable()
@@ -43,20 +51,22 @@ def timed(work: Work) -> float:
         gc.enable()
 
 
-def _took(work: Work) -> float:
-    began = time.perf_counter()
+def _took(work: Work, clock: Clock = time.perf_counter) -> float:
+    began = clock()
     work()
-    return time.perf_counter() - began
+    return clock() - began
 
 
-def compare(case: str, bar: float, ours: Work, reference: Work, *, turns: int, note: str = "") -> Result:
-    """Both once to warm up, then `turns` times in turn."""
+def compare(
+    case: str, bar: float, ours: Work, reference: Work, *, turns: int, note: str = "", clock: Clock = time.perf_counter
+) -> Result:
+    """Both once to warm up, then `turns` times in turn. Work without waiting can be timed by `time.process_time`."""
     ours()
     reference()
     gc.collect()
     gc.disable()
     try:
-        pairs = [(_took(ours), _took(reference)) for _ in range(turns)]
+        pairs = [(_took(ours, clock), _took(reference, clock)) for _ in range(turns)]
     finally:
         gc.enable()
     return from_pairs(case, bar, pairs, note=note)

@@ -1,7 +1,4 @@
-"""Where the time goes: `python -m benchmarks.profile` writes what dominates a start and a bulk requeue.
-
-The texts in `profiles/` are its last output.
-"""
+"""Where the time goes: `python -m benchmarks.profile` prints what dominates a start and a bulk requeue."""
 
 from __future__ import annotations
 
@@ -12,23 +9,19 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 from benchmarks.bulk import Bench
 from benchmarks.data import CACHE, async_tasks
 from benchmarks.startup import INSTALLED, RETRIAGE
 
-PROFILES = Path(__file__).parent / "profiles"
 _LINE = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s*(\S+)")
 _SHOWN = 25
 _PLACES = re.compile(r"\S*/(?=(?:site-packages|console|plugins|python3\.\d+)/)")
 
 
 def main() -> None:
-    PROFILES.mkdir(exist_ok=True)
-    for name, text in (("startup", startup()), ("requeue", requeue())):
-        (PROFILES / f"{name}.txt").write_text(text)
-        print(text)
+    print(startup())
+    print(requeue())
 
 
 def startup() -> str:
@@ -56,15 +49,15 @@ def requeue() -> str:
     parts = []
     profiler = cProfile.Profile()
     plan = profiler.runcall(bench.propose)
-    parts.append(f"Proposing {plan.changes} items:\n{_told(profiler)}")
+    parts.append(f"Proposing {plan.changes} items:\n{_hottest(profiler)}")
     profiler = cProfile.Profile()
     profiler.runcall(bench.carry_out, plan)
-    parts.append(f"Carrying them out:\n{_told(profiler)}")
+    parts.append(f"Carrying them out:\n{_hottest(profiler)}")
     bench.close()
     return "\n".join(parts)
 
 
-def _told(profiler: cProfile.Profile) -> str:
+def _hottest(profiler: cProfile.Profile) -> str:
     out = io.StringIO()
     stats = pstats.Stats(profiler, stream=out)
     whole = sum(took for _, _, took, _, _ in stats.stats.values())  # type: ignore[attr-defined]

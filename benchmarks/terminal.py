@@ -126,6 +126,12 @@ class Terminal:
                 break
         raise self._in_vain(sight.name, within)
 
+    def shows(self, words: str) -> bool:
+        """Whether these words are on the screen now, as far as it was read."""
+        for _, data in self._unseen():
+            self._stream.feed(data)
+        return any(words in line for line in self.screen.display)
+
     def _unseen(self) -> Iterator[tuple[float, bytes]]:
         """Each write once, in order."""
         while self._looked_at < len(self.writes):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from console import __version__
 from console.cli.parser import parse
@@ -22,9 +22,17 @@ from console.core.paths import expanded
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from console.cli.context import DemoOptions, DemoWorld, MappingProposal, PluginInfo, ReportProgress
+    from console.attach import Attachables
+    from console.cli.context import Demo, DemoOptions, MappingProposal, PluginInfo, ReportProgress
+    from console.core.agent import AgentSession
+    from console.core.alert_rules import Rule
+    from console.core.alerts import Hook
+    from console.core.budget import ReadingBudget
+    from console.core.event_hooks import EventHooks
+    from console.core.history import Recorder, Snapshot
     from console.core.ports import Stop
     from console.core.session import Session
+    from console.core.system_table import SystemRow
     from console.settings import Settings
 
 _OBJECTS_BETWEEN_COLLECTIONS = 200_000
@@ -34,7 +42,6 @@ _OBJECTS_BETWEEN_COLLECTIONS = 200_000
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. Errors are one line on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     _escape_unprintable_text()
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # a plugin of pydantic would see the secrets in the config
     try:
@@ -134,6 +141,11 @@ class AppContext:
         self._sessions.append(session)
         return session
 
+    def agent_session(self) -> AgentSession:
+        session = _open_agent_session(self._settings(self._args.config))
+        self._exit_stack.callback(session.close)
+        return session
+
     def _settings(self, named: str | None) -> Settings:
         from console.settings import find_config, load
         from console.xdg import config_folder
@@ -153,13 +165,14 @@ class AppContext:
 
         found = []
         for plugin in registry.available():
-            capabilities, problem = ((), plugin.problem) if plugin.problem else _inspect_plugin(plugin.name)
-            found.append(PluginInfo(plugin.name, plugin.distribution, plugin.version, capabilities, problem))
+            inspected = ((), (), plugin.problem) if plugin.problem else _inspect_plugin(plugin.name)
+            found.append(PluginInfo(plugin.name, plugin.distribution, plugin.version, *inspected))
         return found
 
     def propose_mapping(self, place: str, table: str | None) -> MappingProposal:
         from console.core.item import is_backend_name
         from console.settings import ConsoleSettings, mask_url
+        from plugins.sql_table.backend import SqlTable
         from plugins.sql_table.discovery import discover
 
         if not is_backend_name(place) and Path(place).is_file():
@@ -167,15 +180,46 @@ class AppContext:
         if "://" not in place:
             settings = self._settings(self._args.config)
             url = _url_of(settings, place)
-            return discover(url, table, settings.console.deadline, mask_url(url))
-        _refuse_password(place)
+            return discover(SqlTable, url, table, settings.console.deadline, mask_url(url))
         try:
-            return discover(place, table, ConsoleSettings().deadline, mask_url(place))
+            return discover(SqlTable, _url_given(place), table, ConsoleSettings().deadline, mask_url(place))
         except ConfigFault as fault:  # the URL comes from the command line, not from a config
             raise UsageFault(fault.detail, where=fault.where, fix=fault.fix) from None
 
-    def demo_world(self, options: DemoOptions, progress: ReportProgress) -> DemoWorld:
-        from console.demo.world import open_world
+    def find_queues(self, place: str) -> Attachables:
+        from console.attach import find_queues
+        from console.settings import ConsoleSettings
+
+        url = place
+        if "://" in place:
+            url = _url_given(place)
+        elif Path(place).is_file():
+            url = place = f"sqlite:///{Path(place).absolute()}"
+        elif not Path(place).is_dir():
+            raise UsageFault(f"There is no file or folder {place}", fix="Name a URL such as postgresql://USER@HOST/NAME.")
+        settings = self._settings(self._args.config) if self.config_path().exists() else None
+        deadline = ConsoleSettings().deadline if settings is None else settings.console.deadline
+        return find_queues(url, settings, deadline, written=place)
+
+    def section_of(self, queues: Sequence[Any]) -> str:
+        from console.attach import section
+
+        return section(queues)
+
+    def config_path(self) -> Path:
+        from console.config_peek import find_config
+        from console.xdg import config_folder
+
+        named = self._args.config
+        return find_config(expanded(named) if named is not None else None) or config_folder() / "config.yaml"
+
+    def add_to_config(self, queues: Sequence[Any]) -> bool:
+        from console.attach import add_to_config
+
+        return add_to_config(self.config_path(), queues)
+
+    def build_demo(self, options: DemoOptions, progress: ReportProgress) -> Demo:
+        from console.demo.build import open_demo
         from console.process import Signals
 
         stop = Signals()
@@ -187,13 +231,13 @@ class AppContext:
 
         # An interrupt in the middle of drawing the progress bar can leave its lock taken for ever.
         with stop.listen():
-            world = open_world(options, report, self._exit_stack)
+            demo = open_demo(options, report, self._exit_stack)
         if stop.requested:
             raise KeyboardInterrupt
-        return world
+        return demo
 
-    def start_demo_workers(self, world: DemoWorld) -> None:
-        world.start_workers(self._exit_stack)
+    def start_demo_workers(self, demo: Demo) -> None:
+        demo.start_workers(self._exit_stack)
 
     def open_console(self, config: str | None = None, *, guided: bool = False) -> int:
         """Show the first frame at once; check the config and load the drivers behind it."""
@@ -241,14 +285,31 @@ def _url_of(settings: Settings, name: str) -> str:
     raise UsageFault(f"No backend named '{name}'", fix=did_you_mean(name, [one.name for one in settings.backends]))
 
 
-def _refuse_password(url: str) -> None:
+def _url_given(text: str) -> str:
+    """A URL of the command line with its variables, by the rules of the config. A password in plain text is refused."""
+    from console.settings.tree import TextValues, literal_part
     from console.settings.urls import password_in, query_password_in
 
-    if password_in(url) or query_password_in(url):
-        raise UsageFault(
-            "A password on the command line can be read by everyone on this machine",
-            fix="Use a passfile (~/.pgpass, PGPASSFILE), or name a configured backend instead of a URL.",
-        )
+    try:
+        written = literal_part(text)
+        if password_in(written) or query_password_in(written):
+            raise UsageFault(
+                "A password on the command line can be read by everyone on this machine",
+                fix=_password_fix(text.partition(":")[0].partition("+")[0]),
+            )
+        return TextValues(None).check(text, ("backends", "given", "url"))
+    except ValueError as error:
+        raise UsageFault(f"The URL cannot be used: {error}") from None
+
+
+def _password_fix(scheme: str) -> str:
+    """How to give a password to this kind of server."""
+    variable = "Write ${NAME} for it, with the URL in single quotes, and set that variable"
+    if scheme in ("postgres", "postgresql"):
+        return f"{variable}; or use a passfile (~/.pgpass, PGPASSFILE)."
+    if scheme in ("mysql", "mariadb"):
+        return f"{variable}; or name an option file in the URL (?read_default_file=/home/USER/.my.cnf)."
+    return f"{variable}."
 
 
 def _open_session(settings: Settings, *, stop: Stop, needs_trail: bool) -> Session:
@@ -261,15 +322,41 @@ def _open_session(settings: Settings, *, stop: Stop, needs_trail: bool) -> Sessi
     console = settings.console
     limits = Limits(
         console.confirm_from, console.max_items, console.canary_failure_limit, console.canary_deadline,
-        console.chunk_target,
+        console.chunk_target, console.watch_for,
     )
     session = Session(
         open_all(settings), SystemClock(), stop, limits, console.read_only, console.operator,
         str(settings.path or ""), console.refresh, console.views, console.runbooks, console.keymap, console.theme,
         who=who(console.operator), origin=origin(__version__), anchor=_anchor(settings), load=console.load,
-        read_only_backends=settings.read_only_backends,
+        read_only_backends=settings.read_only_backends, views_file=console.views_file(), rules=settings.access,
+        notify=console.notify,
     )
-    return _with_trail(session, settings) if needs_trail else session
+    return _with_history(_with_trail(session, settings), settings) if needs_trail else session
+
+
+def _open_agent_session(settings: Settings) -> AgentSession:
+    """Backends that cannot be written, and a trail that takes proposals. No executor is made, or even loaded."""
+    from console.core.agent import AgentSession
+    from console.core.confirm import Limits
+    from console.history.store import open_history
+    from console.identity import origin, who
+    from console.process import SystemClock
+    from console.registry import open_all
+    from console.trail.submit_only import SubmitOnlyTrail
+
+    console, clock = settings.console, SystemClock()
+    return AgentSession(
+        open_all(settings.as_read_only()),
+        SubmitOnlyTrail(console.trail_url(), anchor=_anchor(settings), clock=clock),
+        clock,
+        Limits(console.confirm_from, console.max_items),
+        who(console.operator),
+        origin(__version__),
+        settings.access,
+        open_history(settings.history.store_url(), read_only=True),
+        console.read_only,
+        settings.read_only_backends,
+    )
 
 
 def _anchor(settings: Settings) -> str | None:
@@ -280,6 +367,9 @@ def _with_trail(session: Session, settings: Settings) -> Session:
     """The same session with its trail. Nothing is read or written before the trail is used."""
     from dataclasses import replace
 
+    from console.core.approvals import Approvals
+    from console.core.budget import ReadingBudget
+    from console.core.cause_life import CauseStates
     from console.core.operations import Operations
     from console.trail.faultpoint import reach
     from console.trail.leases import owner_token
@@ -287,29 +377,103 @@ def _with_trail(session: Session, settings: Settings) -> Session:
 
     url = settings.console.trail_url()
     trail = open_trail(url, read_only=session.read_only, anchor=session.anchor, clock=session.clock)
+    refresh = session.refresh.total_seconds()
     operations = Operations(
         {backend.name: backend for backend in session.backends}, trail, session.clock,
+        budgets={backend.name: ReadingBudget(session.load, refresh) for backend in session.backends},
         limits=session.limits, read_only=session.read_only, read_only_backends=session.read_only_backends,
         who=session.who, origin=session.origin,
-        owner=owner_token(), reach=reach,
+        owner=owner_token(), rules=session.rules, reach=reach,
     )
-    return replace(session, trail=trail, operations=operations)
+    approvals = Approvals(operations, session.clock, session.who, session.origin)
+    causes = CauseStates(trail, session.clock, session.who, session.origin, read_only=session.read_only)
+    return replace(session, trail=trail, operations=operations, approvals=approvals, causes=causes)
 
 
-def _inspect_plugin(name: str) -> tuple[tuple[str, ...], str]:
-    """What a plugin can do, or why it cannot be loaded."""
+def _with_history(session: Session, settings: Settings) -> Session:
+    """The same session with its history. Nothing is read or written before the history is used."""
+    from dataclasses import replace
+
+    from console.history.store import open_history
+
+    history = open_history(settings.history.store_url(), read_only=session.read_only)
+
+    def recorder(budgets: Mapping[str, ReadingBudget] | None) -> Recorder:
+        from console.history.recorder import HistoryRecorder, Sampler
+        from console.history.samples import SampleWriter
+        from console.trail.leases import is_dead, owner_token
+
+        writer = SampleWriter(
+            history.storage, owner_token(), keep_errors=settings.history.errors, is_dead=is_dead
+        )
+        sampler = Sampler(session.entries, budgets, session.load, session.stop)
+        return HistoryRecorder(history.storage, writer, sampler, session.clock)
+
+    def sample() -> Snapshot:
+        from console.history.recorder import Sampler, snapshot_of
+
+        now = session.clock.now()
+        return snapshot_of(Sampler(session.entries, None, session.load, session.stop, hold_limit=None).read(now), now)
+
+    def repeated_sample() -> Callable[[], Snapshot]:
+        from console.history.recorder import RepeatedSample, Sampler
+
+        samples = RepeatedSample(Sampler(session.entries, None, session.load, session.stop))
+        return lambda: samples.read(session.clock.now())
+
+    return replace(
+        session, history=history, recorder=None if session.read_only else recorder, sample=sample,
+        repeated_sample=repeated_sample,
+        record_history=settings.history.record,
+        alerting=lambda: _alerting(settings), event_hooks=_event_hooks(session, settings),
+    )
+
+
+def _event_hooks(session: Session, settings: Settings) -> EventHooks | None:
+    """What calls hooks when an override or its watch ends, if the config names any."""
+    wanted = settings.alerts.overrides
+    if not wanted or session.operations is None:
+        return None
+    from console.cli.render import note
+    from console.core.event_hooks import EventHooks
+
+    hooks = [hook for hook in _alerting(settings)[1] if hook.name in wanted]
+    found = EventHooks(hooks, session.clock, lambda why: note(f"retriage: {why}"))
+    session.operations.listen(found)
+    return found
+
+
+def _alerting(settings: Settings) -> tuple[Sequence[Rule], Sequence[Hook]]:
+    """The rules of the config, and its hooks ready to be called."""
+    from console.history.hooks import CommandHook, WebHook
+
+    hooks: list[Hook] = []
+    for name, hook in settings.alerts.hooks.items():
+        if hook.command is not None:
+            hooks.append(CommandHook(name, hook.command, hook.timeout))
+        elif hook.webhook is not None:
+            headers = {key: value.get_secret_value() for key, value in hook.headers.items()}
+            hooks.append(WebHook(name, hook.webhook.get_secret_value(), hook.timeout, hook.retries, headers))
+    return [rule.rule(settings.alerts.quiet) for rule in settings.alerts.rules], hooks
+
+
+def _inspect_plugin(name: str) -> tuple[tuple[str, ...], tuple[SystemRow, ...], str]:
+    """What a plugin can do, and to which systems; or why it cannot be loaded."""
     from console import registry
+    from console.core.system_table import NO, systems_of
 
     try:
         plugin = registry.load(name)
     except Fault as fault:
-        return (), str(fault)
-    verbs = {"page": "read", "compare_and_set": "requeue", "run": "run"}
-    return tuple(word for method, word in verbs.items() if callable(getattr(plugin, method, None))), ""
+        return (), (), str(fault)
+    systems = tuple(systems_of(name, plugin))
+    done = [word for word in ("read", "requeue", "discard", "undo") if any(getattr(s, word) != NO for s in systems)]
+    return (*done, *(["run"] if callable(getattr(plugin, "run", None)) else [])), systems, ""
 
 
 def start() -> NoReturn:
     """The installed command. It exits without tearing down the libraries, which would take a tenth of a listing."""
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     code = main()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # the reader is gone; main has reported it where it matters

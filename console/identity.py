@@ -1,17 +1,22 @@
 """Who runs this process and from where: facts from the system, and claims that the user could have set.
 
-A fact is what the kernel tells an unmodified program. A claim is anything from the environment or the config. A user
-who replaces the program or preloads a library can falsify both. Only a PostgreSQL trail has facts of another machine.
+A fact is what the kernel tells an unmodified program. A claim is anything from the environment or the config. In a
+user namespace, one can mount anything over `/proc`, and the next namespace outside can name users as it likes:
+what is read there is a claim too. A user who replaces the program or preloads a library can falsify everything. Only a
+PostgreSQL trail has facts of another machine.
 """
 
 from __future__ import annotations
 
+import fcntl
+import grp
 import os
 import pwd
 import re
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from console.core.confirm import Origin, Who
@@ -19,6 +24,9 @@ from console.core.confirm import Origin, Who
 _PROC = Path("/proc")
 _INITIAL_NAMESPACE = "user:[4026531837]"
 """The namespace of all users that the machine itself knows; the kernel always gives it this number."""
+_GET_USER_NAMESPACE = 0xFF09
+"""Asks for the user namespace of a process, by its descriptor (Linux 6.11)."""
+_PRELOADED = re.compile(r"(?:^|\0)LD_(?:PRELOAD|AUDIT)=([^\0]+)")
 _UNSET = 2**32 - 1
 _MOST_PARENTS = 12
 _CLAIMS = {"sudo_uid": "SUDO_UID", "sudo_user": "SUDO_USER"}
@@ -29,7 +37,7 @@ def who(claimed: str, proc: Path = _PROC) -> Who:
     uid = os.getuid()
     nested = _namespace(proc) not in ("", _INITIAL_NAMESPACE)
     outside = _uid_outside(uid, proc) if nested else uid
-    return Who(uid, str(uid) if outside is None else _name_of(outside), claimed, nested)
+    return Who(uid, str(uid) if outside is None else _name_of(outside), claimed, nested, tuple(_groups()))
 
 
 def origin(version: str, proc: Path = _PROC) -> Origin:
@@ -48,10 +56,17 @@ def origin(version: str, proc: Path = _PROC) -> Origin:
         "boot_id": _text(proc / "sys/kernel/random/boot_id"),
         "parents": list(_parents(proc)),
     }
-    if preloaded := os.environ.get("LD_PRELOAD"):
+    if preloaded := _preloaded(proc):
         facts["preloaded"] = preloaded
     claims = {name: value for name, variable in _CLAIMS.items() if (value := os.environ.get(variable))}
     return Origin(socket.gethostname(), tty, peer, os.getpid(), version, facts, claims)
+
+
+def _groups() -> Iterator[str]:
+    """The groups that the kernel knows for this process, by name; without those that have none."""
+    for number in sorted({os.getgid(), *os.getgroups()}):
+        with suppress(KeyError):
+            yield grp.getgrgid(number).gr_name
 
 
 def _name_of(uid: int) -> str:
@@ -62,14 +77,38 @@ def _name_of(uid: int) -> str:
 
 
 def _namespace(proc: Path) -> str:
+    """From the kernel where it can be asked directly, because something else could be mounted over `/proc`."""
+    if proc == _PROC and (found := _asked_namespace()):
+        return found
     try:
         return str((proc / "self/ns/user").readlink())
     except OSError:
         return ""
 
 
+def _asked_namespace() -> str:
+    with suppress(OSError, AttributeError):  # an older kernel, or another system
+        process = os.pidfd_open(os.getpid())
+        try:
+            namespace = fcntl.ioctl(process, _GET_USER_NAMESPACE)
+            try:
+                return f"user:[{os.fstat(namespace).st_ino}]"
+            finally:
+                os.close(namespace)
+        finally:
+            os.close(process)
+    return ""
+
+
+def _preloaded(proc: Path) -> str:
+    """The libraries that this process was started with. A library can remove its name from `os.environ`."""
+    started_with = _text(proc / "self/environ")
+    named = [*_PRELOADED.findall(started_with), *filter(None, map(os.environ.get, ("LD_PRELOAD", "LD_AUDIT")))]
+    return " ".join(dict.fromkeys(named))
+
+
 def _uid_outside(uid: int, proc: Path) -> int | None:
-    """The user outside of this process's namespace; None if its map does not say."""
+    """The user in the next namespace outside of this process's own; None if its map does not say."""
     for line in _text(proc / "self/uid_map").splitlines():
         match line.split():
             case [inside, outside, count] if (inside + outside + count).isdecimal():

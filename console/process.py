@@ -32,6 +32,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.requested = False
+        self.terminal_gone = False
 
     @contextmanager
     def listen(self) -> Iterator[None]:
@@ -47,6 +48,7 @@ class Signals:
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
+        self.terminal_gone = self.terminal_gone or (number == signal.SIGHUP and not self.requested)
         self.requested = True
 
 

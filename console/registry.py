@@ -9,16 +9,17 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from pydantic import BaseModel
 
 from console import __version__
+from console.core.entry_points import origin_of, points_in
 from console.core.faults import Fault, PluginFault
 from console.core.policy import PolicyOverride
 from console.core.session import Unavailable
-from console.core.text import did_you_mean
+from console.core.text import and_list, did_you_mean
 from console.settings import BackendSettings, Settings, mask_text
 
 if TYPE_CHECKING:
@@ -32,11 +33,15 @@ OWN: Mapping[str, str] = {
     "postgres_analyses": "plugins.postgres_analyses:PostgresAnalyses",
     "workflow_steps": "plugins.workflow_steps:WorkflowSteps",
     "sql_table": "plugins.sql_table:SqlTable",
+    "rq": "plugins.rq:RqQueues",
+    "sidekiq": "plugins.sidekiq:SidekiqQueues",
+    "bullmq": "plugins.bullmq:BullMq",
+    "celery": "plugins.celery:CeleryResults",
 }
 """The plugins that come with Retriage. They are not looked up among the installed distributions: another one could
 claim to be Retriage, and would receive the secrets of the backends."""
 _US = "retriage"
-_EXTRAS = {"psycopg": "postgres", "obstore": "s3"}
+_EXTRAS = {"psycopg": "postgres", "pymysql": "mysql", "obstore": "s3", "redis": "redis"}
 _LONGEST_MESSAGE = 300
 
 
@@ -129,7 +134,7 @@ def _points() -> Sequence[EntryPoint]:
 @cache
 def _points_on(_path: tuple[str, ...]) -> Sequence[EntryPoint]:
     """Cached, because it reads a file of every installed distribution."""
-    return tuple(entry_points(group=GROUP))
+    return points_in(GROUP)
 
 
 def _find(name: str) -> EntryPoint:
@@ -140,16 +145,14 @@ def _find(name: str) -> EntryPoint:
     if len(points) == 1:
         return points[0]
     if points:
-        both = " and ".join(sorted(_installed(point).distribution for point in points))
+        both = and_list(sorted(_installed(point).distribution for point in points))
         raise PluginFault(f"Both {both} provide this plugin", where=name, fix="Uninstall one of them.")
     known = {*OWN, *(point.name for point in _points())}
     raise PluginFault("No such plugin is installed", where=mask_text(name), fix=did_you_mean(name, known))
 
 
 def _installed(point: EntryPoint) -> Installed:
-    if point.dist is None:
-        return Installed(point.name, "unknown", "")
-    return Installed(point.name, point.dist.name, point.dist.version)
+    return Installed(point.name, *origin_of(point))
 
 
 def _report_to_authors(point: EntryPoint) -> str:

@@ -5,13 +5,15 @@ The loop that a worker runs is also the analysis queue's.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
-from console.core import requeue_rules
+from console.core import action_rules
+from console.core.action_rules import Decision
 from console.core.advice import Advice, Notice, Step
 from console.core.backend import Flag, Operation
 from console.core.capabilities import SwitchSpec
@@ -19,16 +21,18 @@ from console.core.handlers import message_of
 from console.core.item import Condition, Verdict
 from console.core.policy import Exponential, Facts, Phase, RetryPolicy
 from console.core.ports import Clock, Stop
-from console.core.requeue_rules import Decision
+from console.core.text import plural
 from console.sql.table import QueueTable
 from console.sql.values import whole_number
 
+CANCELLED = "CANCELLED"
+"""The status of a task that was given up on purpose. No worker takes it."""
 PHASES = {
     "PENDING": Phase.READY,
     "RUNNING": Phase.RUNNING,
     "SUCCESS": Phase.DONE,
     "FAILED": Phase.FAILED,
-    "CANCELLED": Phase.CANCELLED,
+    CANCELLED: Phase.CANCELLED,
 }
 
 POLICY = RetryPolicy(
@@ -57,7 +61,7 @@ def decide(facts: Facts, verdict: Verdict, operation: Operation, policy: RetryPo
     """
     if verdict.condition is Condition.STUCK and INCLUDE_CLAIMED.id not in operation.flags:
         return Decision(_STILL_CLAIMED)
-    return requeue_rules.decide(facts, verdict, operation, policy, now)
+    return action_rules.decide(facts, verdict, operation, policy, now)
 
 
 def stuck_note(attempts: Any, max_retries: Any, recorded: Any) -> str:
@@ -85,6 +89,20 @@ def interval_of(schedule: Any) -> timedelta | None:
 def stored_interval(interval: timedelta | None) -> dict[str, Any] | None:
     """An interval as the queue stores it in JSON."""
     return None if interval is None else {"type": "timedelta", "total_seconds": interval.total_seconds()}
+
+
+def parsed_schedule(schedule: Any) -> dict[str, Any]:
+    """A stored schedule as JSON; empty for anything else."""
+    try:
+        parsed = json.loads(schedule) if isinstance(schedule, str) else {}
+    except (ValueError, RecursionError):
+        parsed = {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def with_eta(schedule: Any, eta: str | None) -> str:
+    """The schedule JSON with its eta changed; a worker reads it from there."""
+    return json.dumps({**parsed_schedule(schedule), "eta": eta})
 
 
 _ISO_DURATION = re.compile(r"P(?:([0-9.]+)D)?(?:T(?:([0-9.]+)H)?(?:([0-9.]+)M)?(?:([0-9.]+)S)?)?")
@@ -135,6 +153,7 @@ def task_table(**own: Any) -> QueueTable:
         created="created_at",
         updated="updated_at",
         executed="last_attempt_at",
+        counts_executions=True,
         **own,
     )
 
@@ -175,7 +194,7 @@ def work(
     executions = 0
     while not stop.requested:
         if reclaimed := queue.reclaim():
-            log(f"reclaimed {reclaimed} abandoned tasks")
+            log(f"reclaimed {reclaimed} abandoned {plural(reclaimed, 'task')}")
         task = queue.claim()
         if task is None:
             clock.sleep(idle)

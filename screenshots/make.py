@@ -6,13 +6,14 @@ Textual writes the SVG; a headless Chromium makes the PNG, if there is one on PA
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, chdir, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ from textual.pilot import Pilot
 
 from console.cli.context import DemoOptions
 from console.core.backend import Operation
+from console.core.cause_life import CauseStates
 from console.core.confirm import Confirmation, Limits, Origin, Who
 from console.core.faults import Fault
 from console.core.operations import Operations
@@ -31,15 +33,18 @@ from console.core.plan import Matching
 from console.core.ports import Never
 from console.core.query import Filter
 from console.core.session import Session
+from console.demo.build import open_demo
 from console.demo.handlers import payments
-from console.demo.world import open_world
+from console.history.store import open_history
 from console.registry import open_all
 from console.settings import load
 from console.trail.store import open_trail
+from console.ui import backend_calls
 from console.ui.app import Console
+from console.ui.screens import overview as overview_screen
 from console.ui.screens.plan import PlanScreen
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent.resolve()
 ANN, BO = Who(1000, "ann"), Who(1001, "bo")
 HERE_NOW = Origin("ops-1", "pts/3", "10.8.0.4", 4242, "0.1.0")
 NOW = datetime(2026, 11, 17, 3, 12, 40, tzinfo=UTC)
@@ -67,7 +72,10 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         with ExitStack() as keep:
-            self._config = open_world(DemoOptions(str(folder)), lambda *_: None, keep, NOW).config
+            self._config = open_demo(DemoOptions(str(folder)), lambda *_: None, keep, NOW).config
+        for path in folder.rglob("*"):  # made just now, which is after the held clock
+            if path.stat().st_mtime > NOW.timestamp():
+                os.utime(path, (NOW.timestamp(), NOW.timestamp()))
         self._clock = HeldClock()
         self._make_history()
 
@@ -99,21 +107,20 @@ class World:
                 database.now = self._clock.now
         trail = open_trail(console.trail.get_secret_value(), read_only=read_only, anchor=None, clock=self._clock)
         operations = Operations({b.name: b for b in backends}, trail, self._clock, read_only=read_only)
+        causes = CauseStates(trail, self._clock, ANN, HERE_NOW, read_only=read_only)
         return Session(
-            backends, self._clock, Never(), Limits(), read_only, "", str(self._config), timedelta(minutes=5),
+            backends, self._clock, Never(), Limits(), read_only, "", "", timedelta(minutes=5),
             console.views, console.runbooks, trail=trail, operations=operations,
-            who=ANN, origin=HERE_NOW,
+            who=ANN, origin=HERE_NOW, causes=causes,
+            history=open_history(settings.history.store_url(), read_only=read_only),
         )
 
-    def work(self, session: Session, most: int, go_on: Event, leave: Event) -> Thread:
-        """Run the payments worker for `most` items, then wait until `go_on` is set."""
-        done = 0
+    def work(self, holds: Callable[[], bool], leave: Event) -> Thread:
+        """Run the payments worker. It waits while `holds`, and not between its rounds: the clock stands still."""
 
         def handle(type: str, payload: Any) -> None:
-            nonlocal done
-            if done >= most:
-                go_on.wait()
-            done += 1
+            while holds():
+                sleep(0.05)
             payments(type, payload)
 
         class Leaving:
@@ -121,7 +128,8 @@ class World:
             def requested(self) -> bool:
                 return leave.is_set()
 
-        backend: Any = session.backend("payments")
+        backend: Any = self.session().backend("payments")
+        backend.abilities = replace(backend.abilities, throughput=None)
         thread = Thread(target=backend.run, args=(handle, self._clock, Leaving(), lambda _: None), daemon=True)
         thread.start()
         return thread
@@ -137,16 +145,16 @@ def shown(pilot: Pilot[None]) -> str:
 
 
 async def until(pilot: Pilot[None], text: str) -> None:
-    end = monotonic() + 60
+    end = monotonic() + 240
     while not re.search(text, shown(pilot)):
         assert monotonic() < end, f"{text!r} did not come:\n{shown(pilot)}"
         await pilot.pause(0.05)
 
 
 async def overview(pilot: Pilot[None]) -> None:
-    await until(pilot, r"storm: peak")
+    await until(pilot, "▲ storm")
     app: Any = pilot.app
-    end = monotonic() + 60
+    end = monotonic() + 240
     while not all(h.counts and h.recent and h.findings and h.soon for h in app.monitor.healths.values()):
         assert monotonic() < end, "not all was answered"
         await pilot.pause(0.1)
@@ -157,10 +165,8 @@ async def overview(pilot: Pilot[None]) -> None:
 async def failures(pilot: Pilot[None]) -> None:
     await pilot.press("2")
     await until(pilot, "next retry")
-    await pilot.press("slash", *keys("condition:terminal,stuck updated<2h -error~429"), "enter")
+    await pilot.press("slash", *keys("condition:terminal updated<2h -error~429"), "enter")
     await until(pilot, r"of \d+")
-    await pilot.press("s")
-    await until(pilot, "jobs")
     await pilot.press("down", "down", "space", "space", "down", "space")
     await pilot.pause(0.5)
 
@@ -184,23 +190,23 @@ async def item(pilot: Pilot[None]) -> None:
 async def plan(pilot: Pilot[None]) -> None:
     await causes(pilot)
     await pilot.press("r")
-    await until(pilot, r"\d+ will be requeued")
-    screen = pilot.app.screen
-    assert isinstance(screen, PlanScreen)
-    screen.query_one("#pace").value = "canary 10"  # type: ignore[attr-defined]
-    while screen.plan is None or str(screen.plan.pace) != "canary 10":
-        await pilot.pause(0.1)
+    await until(pilot, r"\d+ selected will be requeued")
+    await until(pilot, "‹canary 10›")
     await pilot.press(*keys("the provider is back, see their status page"))
-    await pilot.pause(0.3)
+    await pilot.pause(0.5)
 
 
-async def override(pilot: Pilot[None]) -> None:
-    await plan(pilot)
+async def confirm(pilot: Pilot[None]) -> None:
     screen = pilot.app.screen
     assert isinstance(screen, PlanScreen)
     assert screen.plan is not None
     await pilot.press("enter", *str(screen.plan.changes), "enter")
-    await until(pilot, r"Canary: 2\d of 50 succeeded")
+
+
+async def override(pilot: Pilot[None]) -> None:
+    await plan(pilot)
+    await confirm(pilot)
+    await until(pilot, r"[2-4]\d recovered · \d+ failed")
     await pilot.pause(1.2)
 
 
@@ -223,7 +229,7 @@ async def tour(pilot: Pilot[None]) -> None:
     await pilot.press("ctrl+t")
     await until(pilot, "Tour 2 of")
     await pilot.press("r")
-    await until(pilot, r"\d+ will be requeued")
+    await until(pilot, r"\d+ selected will be requeued")
     await until(pilot, "Tour 3 of")
     await pilot.pause(0.3)
 
@@ -234,6 +240,8 @@ PICTURES: dict[str, tuple[Story, tuple[int, int]]] = {
     "trail": (trail, LOW),
 }
 """In this order: `trail` shows what `override` did."""
+INCIDENT, RECORDING = "incident", (110, 32)
+"""The recording, and its size."""
 
 
 def keys(text: str) -> list[str]:
@@ -247,22 +255,100 @@ def keys(text: str) -> list[str]:
 async def take(name: str, world: World, into: Path) -> None:
     story, size = PICTURES[name]
     session = world.session(read_only=name == "read-only")
-    go_on, leave = Event(), Event()
-    worker = world.work(session, 35, go_on, leave) if name == "override" else None
     app = Console(lambda: replace(session, theme=None))
-    async with app.run_test(size=size, notifications=True) as pilot:
-        await until(pilot, "live since")
-        await story(pilot)
-        svg = app.export_screenshot(title="Retriage")
-        go_on.set()
-        while app.live_overrides.running:
-            await pilot.pause(0.1)
-    app.finish_overrides()
-    leave.set()
-    if worker is not None:
-        worker.join()
+    with working(app, world) if name == "override" else nullcontext() as go_on:
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await until(pilot, r"\d live")
+            await story(pilot)
+            svg = app.export_screenshot(title="Retriage")
+            if go_on is not None:
+                go_on.set()
+            while app.live_overrides.running:
+                await pilot.pause(0.1)
+        app.finish_overrides()
     session.close()
     (into / f"{name}.svg").write_text(svg)
+
+
+@contextmanager
+def working(app: Console, world: World) -> Iterator[Event]:
+    """Run the worker. It waits in the middle of the second step of a canary, until the event is set."""
+    go_on, leave = Event(), Event()
+
+    def holds() -> bool:
+        if app.loading_session or go_on.is_set() or app.live_overrides.latest is None:
+            return False
+        progress = app.live_overrides.latest.progress
+        canary = progress.canary if progress is not None else None
+        return canary is not None and canary.step == 2 and canary.recovered >= 20
+
+    worker = world.work(holds, leave)
+    try:
+        yield go_on
+    finally:
+        go_on.set()
+        leave.set()
+        worker.join()
+
+
+async def record(world: World, into: Path) -> None:
+    """One incident as an animated picture: from the storm to the result."""
+    session = world.session()
+    app = Console(lambda: replace(session, theme=None))
+    frames: list[tuple[str, float]] = []
+
+    def shoot(seconds: float) -> None:
+        frames.append((app.export_screenshot(title="Retriage"), seconds))
+
+    with working(app, world) as go_on:
+        async with app.run_test(size=RECORDING, notifications=True) as pilot:
+            await until(pilot, r"\d live")
+            await overview(pilot)
+            shoot(3)
+            await causes(pilot)
+            shoot(3)
+            await pilot.press("r")
+            await until(pilot, "‹canary 10›")
+            shoot(3)
+            await pilot.press(*keys("the provider is back"))
+            await pilot.pause(0.3)
+            shoot(2)
+            await confirm(pilot)
+            await until(pilot, r"[2-4]\d recovered · \d+ failed")
+            await pilot.pause(0.5)
+            shoot(3)
+            go_on.set()
+            await until(pilot, r"\d+ of 165 recovered")
+            while app.live_overrides.running:
+                await pilot.pause(0.1)
+            await until(pilot, r"of 165 recovered, \d+ failed again: ")
+            await pilot.pause(1)
+            shoot(4)
+        app.finish_overrides()
+    session.close()
+    (into / "incident.svg").write_text(animated(frames))
+
+
+def animated(frames: list[tuple[str, float]]) -> str:
+    """The pictures as one that shows each for its seconds, again and again."""
+    whole = sum(seconds for _, seconds in frames)
+    size = re.search(r'viewBox="([\d. ]+)"', frames[0][0])
+    assert size is not None
+    font = re.findall(r"@font-face \{.*?\}", frames[0][0], re.DOTALL)
+    parts, rules, at = [], [*font], 0.0
+    for n, (svg, seconds) in enumerate(frames):
+        begin, end = at / whole * 100, (at + seconds) / whole * 100
+        rules.append(
+            f"@keyframes f{n} {{ 0% {{ visibility: {'visible' if not n else 'hidden'} }} "
+            f"{begin:.2f}% {{ visibility: visible }} {end:.2f}% {{ visibility: hidden }} }}\n"
+            f".f{n} {{ visibility: hidden; animation: f{n} {whole:g}s step-end infinite }}"
+        )
+        inner = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
+        parts.append(f'<g class="f{n}">{inner}</g>')
+        at += seconds
+    style = "\n".join(rules)
+    box = size[1]
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}"><style>{style}</style>{"".join(parts)}</svg>\n'
 
 
 def to_png(svg: Path) -> None:
@@ -282,12 +368,17 @@ def to_png(svg: Path) -> None:
 
 
 def main(names: list[str], into: Path = HERE, *, pixels: bool = True) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder) / "world")
-        for name in names or PICTURES:
-            asyncio.run(take(name, world, into))
-            if pixels:
-                to_png(into / f"{name}.svg")
+    for place in (overview_screen, backend_calls):  # no read is given up, also on a busy machine
+        vars(place)["HOLD_LIMIT"] = None
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):  # relative places are shown
+        world = World(Path("demo"))
+        for name in names or [*PICTURES, INCIDENT]:
+            if name == INCIDENT:
+                asyncio.run(record(World(Path("incident")), into))
+            else:
+                asyncio.run(take(name, world, into))
+                if pixels:
+                    to_png(into / f"{name}.svg")
             print(into / f"{name}.svg")
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import leftovers
+from tests.promises import promises, summary
+
+__all__ = ["promises"]
 
 for profile, examples in (("quick", 20), ("all", 60)):
     settings.register_profile(
@@ -42,6 +47,10 @@ def thorough(pytestconfig: pytest.Config) -> bool:
     return bool(pytestconfig.getoption("--all"))
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    summary(terminalreporter)
+
+
 # --- no process is left behind ------------------------------------------------------------------------------
 
 _outcome = pytest.StashKey[bool]()
@@ -53,6 +62,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when == "call":
         item.stash[_outcome] = report.passed
     return report
+
+
+@pytest.fixture(autouse=True)
+def _collects_garbage() -> Iterator[None]:
+    """A console that a test opens freezes what it has loaded. In the process of the tests that would keep garbage, and
+    its open files, for ever."""
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

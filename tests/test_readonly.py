@@ -92,7 +92,10 @@ def attempts(console: Operations) -> dict[str, Callable[[], Any]]:
     }
 
 
-READING = {"propose", "foreseen", "results", "backends", "trail", "limits", "read_only"}
+READING = {
+    "propose", "foreseen", "results", "watch", "follow", "resume_form", "backends", "trail", "limits", "rules", "budgets",
+    "read_only", "listen", "recording_refusals", "require_approver", "writable_backend",
+}
 """What `Operations` offers that writes nothing in audit mode."""
 
 

@@ -58,8 +58,8 @@ def test_the_example_is_valid_and_complete() -> None:
     text = (ROOT / "config.example.yaml").read_text()
     found = loads(text, Path("config.example.yaml"))
     assert [backend.name for backend in found.backends] == [
-        "analysis-queue", "jobs", "job-files", "analyses", "partitions", "steps",
-        "river", "mail",
+        "analysis-queue", "jobs", "job-files", "analyses", "partitions", "steps", "rq-jobs", "mailers", "shop",
+        "reports", "river", "mail",
     ]  # fmt: skip
     assert found.console.model_fields_set == set(type(found.console).model_fields)
 
@@ -68,7 +68,7 @@ def test_the_example_shows_the_defaults() -> None:
     shown = loads((ROOT / "config.example.yaml").read_text()).console
     default = loads("console:").console
     for name in ("refresh", "confirm_from", "max_items", "canary_failure_limit", "canary_deadline",
-                 "chunk_target", "deadline", "read_only"):  # fmt: skip
+                 "watch_for", "chunk_target", "deadline", "read_only"):  # fmt: skip
         assert getattr(shown, name) == getattr(default, name), name
     assert shown.trail_url() == default.trail_url()
 
@@ -134,7 +134,7 @@ BAD = [
     ("console: 5\n", "c.yaml:1: console: expected a section of key: value lines, found a number"),
     ("console:\n  refesh: 5s\n", "c.yaml:2: console.refesh: unknown key. Did you mean 'refresh'?"),
     ("consoel:\n  refresh: 5s\n", "c.yaml:1: consoel: unknown key. Did you mean 'console'?"),
-    ("zzz: 1\n", "c.yaml:1: zzz: unknown key. Known: backends, console."),
+    ("zzz: 1\n", "c.yaml:1: zzz: unknown key. Known: alerts, approvals, backends, console, history, limits, permissions."),
     ("console:\n  read_only: true\n  read_only: false\n",
      "c.yaml:3: console.read_only: duplicate key, first in line 2. Keep one."),
     ("console:\n  read_only: no\n", "c.yaml:2: console.read_only: expected true or false, found text. "
@@ -164,7 +164,7 @@ BAD = [
     ("console:\n  views: [a]\n", "c.yaml:2: console.views: expected a section of key: value lines, found a list"),
     ("console:\n  views:\n    x: 'foo:bar'\n",
      "c.yaml:3: console.views.x: Unknown field 'foo' (column 1). Fields: backend, "
-     "condition, type, status, key, error, cause, attempts, created, updated, next, recoverable, text. "
+     "condition, type, status, key, error, cause, attempts, created, updated, next, expires, recoverable, text. "
      "To search for this as text, put it in quotes."),
     ("console:\n  views:\n    '': 'type:{x}'\n", "c.yaml:3: console.views.: needs a name"),
     ("console:\n  views: {x: 'attempts:{x}'}\n", "c.yaml:2: console.views.x: "

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 
 from benchmarks.bulk import Bench
 from benchmarks.data import async_tasks
+from benchmarks.measure import peak_memory
 
 if __name__ == "__main__":
     bench = Bench(async_tasks(int(sys.argv[1])), "memory")
     bench.carry_out(bench.propose())
     bench.close()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(peak_memory())

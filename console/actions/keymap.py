@@ -44,7 +44,6 @@ CHARACTERS: Mapping[str, str] = {_character(character): character for character 
 
 _CONTROL_SPACE = "ctrl+@"
 _MODIFIERS = {"ctrl", "shift", "alt"}
-_PALETTE = "ctrl+p"
 
 
 class WrongKey(NamedTuple):
@@ -108,7 +107,7 @@ def _clashes(keymap: Mapping[str, str]) -> Iterator[WrongKey]:
     moves = {key: f"moving the cursor ({name.lower()})" for name, keys in MOVES.items() for key in keys.split(",")}
     reported = set()
     for place in PLACES:
-        taken = {_PALETTE: "the palette"} if place == "overview" else {_PALETTE: "the palette", **moves}
+        taken = dict(moves)
         for action in (*actions_of(place), *actions_of(EVERYWHERE)):
             for key in filter(None, keymap.get(action.id, action.key).split(",")):
                 other = taken.setdefault(key, action.id)

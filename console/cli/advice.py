@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from console.core.advice import Advice, Step
+from console.core.capabilities import DISCARD_AS
 from console.core.faults import Fault, sentences
 
 
@@ -16,6 +17,9 @@ def advice_text(advice: Advice) -> str:
             return f"Use --attempts {advice.value}."
         case Step.TURN_ON:
             return f"Use --{advice.value.replace('_', '-')}."
+        case Step.CHOOSE_KIND:
+            kinds = (kind.removeprefix(DISCARD_AS) for kind in advice.value.split())
+            return f"Use {' or '.join(f'--as {kind}' for kind in kinds)}."
         case Step.CONFIRM:
             return f"Confirm with --confirm {advice.value}."
         case Step.APPLY_PLAN:
@@ -30,6 +34,8 @@ def advice_text(advice: Advice) -> str:
             return "Run `retriage trail verify`."
         case Step.RESUME:
             return f"Then run `retriage overrides resume {advice.value}`: it finds out what was written, and continues."
+        case Step.SUBMIT:
+            return "Add --submit: then it waits for them, and `retriage proposals` lists it."
         case Step.COPY_KEY:
             return "Copy one from `retriage list`."
         case _:

@@ -10,24 +10,25 @@ from typing import Any
 from console.cli.backend_selection import NONE_ANSWERED
 from console.cli.columns import Column
 from console.cli.context import CommandContext, PluginInfo
-from console.cli.render import Shape, note, note_fault, print_rows
+from console.cli.render import RowFormat, note, note_fault, print_rows
 from console.core.backend import RunsEngine
 from console.core.faults import BackendFault, ConfigFault, ReadOnlyRefused, UsageFault
-from console.core.text import instant
+from console.core.text import instant, plural
 
-FIELDS = ("name", "distribution", "version", "capabilities", "problem")
+FIELDS = ("name", "distribution", "version", "capabilities", "systems", "problem")
 
 
 def list_plugins(args: Namespace, context: CommandContext) -> int:
     found = context.plugins()
-    print_rows(found, Shape(FIELDS, _record, _COLUMNS), args.format)
+    print_rows(found, RowFormat(FIELDS, _record, _COLUMNS), args.format)
     return 1 if any(plugin.problem for plugin in found) else 0
 
 
 def _record(plugin: PluginInfo) -> dict[str, Any]:
     return {
         "name": plugin.name, "distribution": plugin.distribution, "version": plugin.version,
-        "capabilities": list(plugin.capabilities), "problem": plugin.problem or None,
+        "capabilities": list(plugin.capabilities), "systems": [row._asdict() for row in plugin.systems],
+        "problem": plugin.problem or None,
     }
 
 
@@ -60,7 +61,7 @@ def run_engine(args: Namespace, context: CommandContext) -> int:
     except BackendFault as fault:
         note_fault(fault, args.backend)
         return NONE_ANSWERED
-    log(f"stopped after {executions} execution{'' if executions == 1 else 's'}")
+    log(f"stopped after {executions} {plural(executions, 'execution')}")
     return 0
 
 

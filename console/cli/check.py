@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from console.cli.advice import advice_text
 from console.cli.backend_selection import SOME_FAILED, BackendSelection, exit_code
 from console.cli.columns import Column
 from console.cli.context import CommandContext
-from console.cli.render import Shape, print_rows
+from console.cli.render import RowFormat, print_rows
+from console.core.access import Approval, Compare, table
 from console.core.backend import Backend, Finding, PageRequest, Severity
-from console.core.budget import ReadingBudget, metered
+from console.core.budget import FEWEST_ROUND_TRIPS, ReadingBudget, metered
 from console.core.faults import BackendFault, Fault, sentences
+from console.core.item import ItemKey
 from console.core.policy_lint import lint
 from console.core.ports import Trail, Verification, latest_time
 from console.core.query import Filter
 from console.core.session import Session
-from console.core.text import duration
+from console.core.text import and_list, duration, plural
 
 FIELDS = ("backend", "subject", "severity", "message", "fix")
 _CLOCKS_DIFFER = timedelta(seconds=5)
+_LATELY = 500
+"""How many of the newest records are read to find shared roles."""
 _WORDS = {Severity.OK: "✓ ok", Severity.WARNING: "! warning", Severity.ERROR: "✗ error"}
 _STYLES = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "bold red"}
 
@@ -52,7 +57,8 @@ class Examination:
         if self.session.read_only:
             yield CheckRow("", Finding(Severity.OK, "mode", "read-only: nothing can be changed"))
         if self.session.trail is not None:
-            for finding in (*self._trail(self.session.trail), *self._clock(self.session.trail)):
+            trail = self.session.trail
+            for finding in (*self._trail(trail), *self._clock(trail), *self._rules(trail)):
                 self.errors += finding.severity is Severity.ERROR
                 yield CheckRow("", finding)
         for name, fault in self.selection.faults.items():
@@ -75,10 +81,10 @@ class Examination:
                 "Do not change it; compare it with a backup.",
             )
             return
-        yield Finding(Severity.OK, "trail", f"readable and intact: {found.records} records")
+        yield Finding(Severity.OK, "trail", f"readable and intact: {found.records} {plural(found.records, 'record')}")
         if exposed:
             yield Finding(
-                Severity.WARNING, "trail", f"{exposed}, and so forge records", "Take that right away from them."
+                Severity.WARNING, "trail", f"{exposed}: records could be forged", "Remove that right."
             )
         if self.session.anchor is not None:
             yield self._anchors(found)
@@ -109,6 +115,19 @@ class Examination:
                         "Set the clock of this machine, or find out who wrote that record.",
                     )
 
+    def _rules(self, trail: Trail) -> Iterator[Finding]:
+        """The rules of the config per backend, and how strong they are."""
+        rules = self.session.rules
+        for backend, text in table(rules, self.session.names):
+            yield Finding(Severity.OK, "rules", f"{backend}: {text}")
+        if rules.permissions or rules.limits:
+            yield Finding(
+                Severity.OK, "rules", "permissions and limits prevent mistakes. They do not stop somebody who"
+                " changes this config or the program; only rights in the databases do",
+            )
+        for rule in rules.approvals:
+            yield from _approval(rule, trail)
+
     def _backend_findings(self, backend: Backend) -> Iterator[Finding]:
         if backend.name in self.session.read_only_backends:
             yield Finding(Severity.OK, "mode", "read-only by the config: nothing can be changed here")
@@ -118,15 +137,55 @@ class Examination:
             yield Finding(Severity.OK, "reachable", backend.place)
             yield from findings
             yield from _unreadable(backend)
-            yield _load(backend, self.session)
+            lacks_index = any(one.subject == "index" and one.severity is Severity.WARNING for one in findings)
+            yield _load(backend, self.session, lacks_index=lacks_index)
         except BackendFault as fault:
             self.faults[backend.name] = fault
             yield _failed("reachable", fault)
         yield from _policy(backend)
 
 
+def _approval(rule: Approval, trail: Trail) -> Iterator[Finding]:
+    """How strong the rule is that somebody else approves."""
+    where = f"somebody else approves plans of {rule.first} items or more in {and_list(rule.backends)}"
+    if rule.compare is Compare.LOGIN:
+        yield Finding(
+            Severity.OK, "rules", f"{where}. Only their logins are compared, because they share a database role. That"
+            " prevents mistakes only",
+            "Give each person a role of their own, and set `compare: role`.",
+        )
+        return
+    yield Finding(
+        Severity.OK, "rules", f"{where}. The trail's database refuses an approval by the role that proposed. Only this"
+        " program refuses to apply a plan without an approval; `trail verify` finds one that was applied",
+    )
+    with suppress(Fault):  # `_trail` reports it
+        if role := trail.owning_role():
+            yield Finding(
+                Severity.WARNING, "rules", f"the database role {role} owns the trail or is a superuser. It could drop"
+                " the constraint, so this rule only prevents its mistakes",
+                "Let a role that nobody uses own the trail's tables, and grant the other roles what they need.",
+            )
+        for role, logins in shared_roles(trail).items():
+            yield Finding(
+                Severity.WARNING, "rules", f"{', '.join(logins)} use the same database role {role}: none of them can"
+                " approve what another one proposed",
+                "Give each person a role of their own, or set `compare: login` for this rule.",
+            )
+
+
+def shared_roles(trail: Trail) -> dict[str, list[str]]:
+    """Database roles that several people used lately, with their logins."""
+    used: dict[str, set[str]] = {}
+    for record in trail.newest(limit=_LATELY):
+        server, facts = record.body.get("server"), record.body.get("facts")
+        if isinstance(server, dict) and isinstance(facts, dict) and facts.get("login"):
+            used.setdefault(str(server.get("session_user")), set()).add(str(facts["login"]))
+    return {role: sorted(logins) for role, logins in used.items() if len(logins) > 1}
+
+
 def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """The same message may come from two checks, such as a missing privilege that also makes reading fail."""
+    """Findings without repeats: two checks may find the same, such as a missing privilege that makes reading fail."""
     known: set[str] = set()
     for finding in findings:
         if finding.message not in known:
@@ -141,39 +200,56 @@ def _failed(subject: str, fault: Fault) -> Finding:
 
 
 def _unreadable(backend: Backend) -> Iterator[Finding]:
-    """Reads one item: only that finds columns of a wrong type, or a view instead of a table."""
+    """Read one item. Nothing else finds columns of a wrong type, or a view instead of a table."""
     try:
         backend.page(PageRequest(Filter(), backend.now(), limit=1))
     except BackendFault as fault:
         yield _failed("reading", fault)
 
 
-def _load(backend: Backend, session: Session) -> Finding:
-    """What an open console will cost here: the figures of the Overview and of the list, read once and timed."""
+def _load(backend: Backend, session: Session, *, lacks_index: bool) -> Finding:
+    """What an open console will cost here: the figures of the Overview and of the list, read once and timed.
+
+    Where an index is missing, also about what it would cost with one: as much as the rows of a page by their keys.
+    """
     now = backend.now()
-    questions: dict[str, Callable[[], object]] = {
-        "counts": lambda: backend.counts(Filter(), now), "page": lambda: backend.page(PageRequest(Filter(), now))
-    }
-    budget = ReadingBudget(session.load, session.refresh.total_seconds())
-    with metered() as trip:
-        backend.now()
-    budget.answered_in(trip.seconds)
+    shown: list[ItemKey] = []
+
+    def page() -> None:
+        shown[:] = [item.key for item in backend.page(PageRequest(Filter(), now)).items]
+
+    budget, indexed = (ReadingBudget(session.load, session.refresh.total_seconds()) for _ in range(2))
+    for _ in range(FEWEST_ROUND_TRIPS):
+        with metered() as trip:
+            backend.now()
+        for each in (budget, indexed):
+            each.answered_in(trip.seconds)
     try:
-        for question, ask in questions.items():
-            ask()  # the first time, the statement is built and its plan is made
-            with metered() as meter:
-                ask()
-            budget.note(question, meter, 0.0)
+        _time(budget, {"counts": lambda: backend.counts(Filter(), now), "page": page})
+        if lacks_index and shown:
+            by_key = partial(backend.items, shown, now)
+            _time(indexed, {"counts": by_key, "page": by_key})
     except BackendFault as fault:
         return _failed("load", fault)
-    message = f"an open console takes about {_seconds(budget.per_minute())} of its time a minute"
+    taken = budget.per_minute()
+    message = f"an open console takes about {_seconds(taken)} of its time per minute, {_seconds(taken * 60)} per hour"
     if budget.slowest() > 2 * budget.refresh:
         message += f"; counts or pages are read every {duration(timedelta(seconds=round(budget.slowest())))}"
+    if lacks_index and shown and indexed.per_minute() < taken / 2:
+        message += f". The index would make it about {_seconds(indexed.per_minute())} per minute"
     return Finding(Severity.OK, "load", message)
 
 
+def _time(budget: ReadingBudget, questions: Mapping[str, Callable[[], object]]) -> None:
+    for question, ask in questions.items():
+        ask()  # the first time, the statement is built and its plan is made
+        with metered() as meter:
+            ask()
+        budget.note(question, meter, 0.0)
+
+
 def _seconds(value: float) -> str:
-    return f"{value:.2f} s" if value >= 0.01 else "0.01 s"
+    return f"{value:.0f} s" if value >= 10 else f"{max(value, 0.01):.2f} s"
 
 
 def _policy(backend: Backend) -> Iterator[Finding]:
@@ -187,7 +263,7 @@ def _policy(backend: Backend) -> Iterator[Finding]:
 def check(args: Namespace, context: CommandContext) -> int:
     session = context.session()
     examination = Examination(session, BackendSelection(session, args.backend, Filter()))
-    print_rows(examination, Shape(FIELDS, _record, _COLUMNS), args.format)
+    print_rows(examination, RowFormat(FIELDS, _record, _COLUMNS), args.format)
     faults = {**examination.selection.faults, **examination.faults}
     code = exit_code(faults.values(), bool(examination.answered))
     return code or (SOME_FAILED if examination.errors else code)

@@ -11,7 +11,7 @@ _WIDTH_WITHOUT_TERMINAL = 120
 
 
 class Column(NamedTuple, Generic[T]):
-    """One column of a table: its text, and how it gives way on a narrow terminal."""
+    """One column of a table: its text, and how it becomes narrower on a narrow terminal."""
 
     title: str
     text: Callable[[T], str]
@@ -22,6 +22,8 @@ class Column(NamedTuple, Generic[T]):
     """It may be cut to this width. None: it is cut only when nothing else can be."""
     right: bool = False
     wraps: bool = False
+    optional: bool = False
+    """Left out if it is empty in every row."""
 
 
 def terminal_width() -> int:

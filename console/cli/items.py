@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from console.actions.tones import COLOURS, tone
 from console.cli.backend_selection import NONE_ANSWERED, BackendSelection
 from console.cli.columns import Column, terminal_width
 from console.cli.context import CommandContext
-from console.cli.render import Shape, chosen_format, note, note_fault, print_block, print_rows, print_text
+from console.cli.render import RowFormat, chosen_format, note, note_fault, print_block, print_rows, print_text
+from console.cli.repeat import repeated
+from console.core.budget import ReadCosts
 from console.core.export import FIELDS, record
 from console.core.faults import BackendFault
 from console.core.item import Attempt, Detail, Item, ItemKey
@@ -28,16 +31,16 @@ from console.core.text import (
     neutralise,
 )
 
-STYLES = {
-    "retrying": "blue", "failed": "red", "terminal": "bold red", "stuck": "bold magenta", "unknown": "magenta",
-    "done": "green", "running": "cyan",
-}
-
 _RUNS_AGAIN = {True: "yes, by itself", False: "no, not by itself", None: "cannot tell"}
 
 
 def condition_text(item: Item) -> str:
     return f"{item.condition.symbol} {item.condition}"
+
+
+def condition_colour(item: Item) -> str:
+    """As on the screens."""
+    return COLOURS[tone(item.condition)]
 
 
 def attempts_text(item: Item) -> str:
@@ -58,12 +61,22 @@ def next_text(item: Item, now: datetime) -> str:
     return f"in {countdown(low)}" if window.exact else f"in {countdown(low)}–{countdown(high)}"
 
 
+def expiry_text(item: Item, now: datetime) -> str:
+    if item.expires_at is None:
+        return ""
+    left = item.expires_at - now
+    if left >= FAR:
+        return f"{item.expires_at:%Y-%m-%d}"
+    return f"in {countdown(left)}" if left > timedelta(0) else "any time now"
+
+
 def columns(now: datetime) -> tuple[Column[Item], ...]:
     return (
         Column("key", lambda item: str(item.key)),
-        Column("condition", condition_text, lambda item: STYLES.get(item.condition, "")),
+        Column("condition", condition_text, condition_colour),
         Column("attempts", attempts_text, dropped=2, right=True),
         Column("next", lambda item: next_text(item, now), dropped=3),
+        Column("expires", lambda item: expiry_text(item, now), dropped=6, optional=True),
         Column("error", lambda item: first_line(item.error or ""), least=24),
         Column("updated", lambda item: ago(now - item.updated_at) if item.updated_at else "", dropped=4),
         Column("type", lambda item: item.type, dropped=5, least=10),
@@ -77,11 +90,18 @@ def list_items(args: Namespace, context: CommandContext) -> int:
     filter, sort = Filter.parse(args.where), Sort.parse(args.sort)
     session = context.session()
     selection = BackendSelection(session, args.backend, filter)
-    now = session.clock.now()
-    limit = args.limit or None
-    listing = Listing(selection.backends, filter, now, sort, None if limit is None else limit + 1, session.stop)
+    return repeated(args, session, lambda costs: _print_items(args, session, selection, (filter, sort), costs))
+
+
+def _print_items(
+    args: Namespace, session: Session, selection: BackendSelection, query: tuple[Filter, Sort], costs: ReadCosts
+) -> int:
+    filter, sort = query
+    now, limit = session.clock.now(), args.limit or None
+    most = None if limit is None else limit + 1
+    listing = Listing(selection.backends, filter, now, sort, most, session.stop, costs=costs)
     rows = _Limited(listing, limit)
-    printed = print_rows(rows, Shape(FIELDS, record, columns(now)), args.format)
+    printed = print_rows(rows, RowFormat(FIELDS, record, columns(now)), args.format)
     code = selection.report(listing.faults, listing.answered)
     if rows.more:
         note(f"Showing the first {limit}. Use --limit 0 to show all, or --where to narrow the list.")
@@ -111,14 +131,17 @@ class _Limited:
 
 def show_item(args: Namespace, context: CommandContext) -> int:
     key = ItemKey.parse(args.key)
-    return print_item(context.session(), key, args.format)
+    session = context.session()
+    return repeated(args, session, lambda costs: print_item(session, key, args.format, costs))
 
 
-def print_item(session: Session, key: ItemKey, wanted: str | None) -> int:
+def print_item(session: Session, key: ItemKey, wanted: str | None, costs: ReadCosts | None = None) -> int:
     """Print one item in full; returns the exit code."""
-    now = session.clock.now()
+    now, costs = session.clock.now(), costs or ReadCosts()
     try:
-        detail = session.backend(key.backend).item(key, now)
+        backend = session.backend(key.backend)
+        with costs.of(key.backend):
+            detail = backend.item(key, now)
     except BackendFault as fault:
         note_fault(fault, key.backend)
         return NONE_ANSWERED
@@ -127,7 +150,7 @@ def print_item(session: Session, key: ItemKey, wanted: str | None) -> int:
         _print_detail(detail, overrides, session, now)
         return 0
     fields = (*FIELDS, "notes", "schedule", "history", "overrides", "native")
-    print_rows([detail], Shape(fields, lambda one: _full_record(one, overrides), ()), wanted)
+    print_rows([detail], RowFormat(fields, lambda one: _full_record(one, overrides), ()), wanted)
     return 0
 
 
@@ -175,6 +198,8 @@ def _facts(detail: Detail, session: Session, now: datetime) -> Iterator[tuple[st
         yield "next retry", f"{instant(verdict.next_retry.earliest)} ({next_text(item, now)})"
     if verdict.recoverable is not None:
         yield "recoverable", "yes" if verdict.recoverable else "no"
+    if item.expires_at is not None:
+        yield "expires", f"{instant(item.expires_at)} ({expiry_text(item, now)}): its system deletes it then"
     for name, at in (("created", item.created_at), ("updated", item.updated_at)):
         if at is not None:
             yield name, f"{instant(at)} ({ago(now - at)})"

@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from console.cli.context import CommandContext, MappingProposal
 from console.cli.items import columns
-from console.cli.render import Shape, chosen_format, new_file, note, print_block, print_rows, stdout
+from console.cli.render import RowFormat, chosen_format, new_file, note, print_block, print_rows, stdout
 from console.core.backend import PageRequest
 from console.core.export import FIELDS, record
 from console.core.faults import UsageFault
@@ -18,7 +18,7 @@ FIRST = 10
 def propose(args: Namespace, context: CommandContext) -> int:
     if args.format and not args.output:
         raise UsageFault(
-            "--format is for the list of items, which is printed only with --output",
+            "--format applies to the list of items, which needs --output",
             fix="Add --output FILE, or leave out --format.",
         )
     proposal = context.propose_mapping(args.place, args.table)
@@ -46,6 +46,6 @@ def _list_items(proposal: MappingProposal, wanted: str | None) -> None:
         return
     now = proposal.backend.now()
     page = proposal.backend.page(PageRequest(Filter.parse("condition:*"), now, limit=FIRST))
-    printed = print_rows(page.items, Shape(FIELDS, record, columns(now)), wanted)
+    printed = print_rows(page.items, RowFormat(FIELDS, record, columns(now)), wanted)
     if not printed and chosen_format(wanted) == "table":
         note("The table is empty.")

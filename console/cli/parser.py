@@ -27,7 +27,7 @@ examples:
 
 exit codes: 0 done; 1 some backend did not answer, some items were not changed, or interrupted;
 2 usage or config error; 3 refused; 4 no backend answered, or the trail cannot be read;
-5 trail broken or plan altered"""
+5 trail broken or plan altered; 6 an alert is on (alerts --once)"""
 
 _MESSAGES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"the following arguments are required: (.*)", re.S), "Missing: {0}"),

@@ -1,14 +1,18 @@
 """The only module that writes to stdout and stderr. It makes all text safe for a terminal.
 
-Data comes as an iterable of rows and a `Shape` that says how a row looks as JSON, as CSV and in a table.
+Data comes as an iterable of rows and a `RowFormat` that says how a row looks as JSON, as CSV and in a table.
 Rows are printed as they arrive, so a million of them need no more memory than one page.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
+from itertools import accumulate
 from typing import Any, Generic, NamedTuple, TextIO, TypeVar
 
 from console.cli.advice import fault_text
@@ -16,13 +20,14 @@ from console.cli.columns import Column
 from console.core.export import WriteRecord, json_text, record_writer
 from console.core.faults import ConfigFault, Fault, UsageFault
 from console.core.paths import expanded
-from console.core.text import CELL_LIMIT, DETAIL_LIMIT, neutralise
+from console.core.text import CELL_LIMIT, DETAIL_LIMIT, neutralise, plural
 
 T = TypeVar("T")
 _LINE_LIMIT = 2_000
+_CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
-class Shape(NamedTuple, Generic[T]):
+class RowFormat(NamedTuple, Generic[T]):
     """How a row is printed: as a record with these fields, or as a table line with these columns."""
 
     fields: tuple[str, ...]
@@ -40,7 +45,12 @@ def stdout() -> TextIO:
     return stream if stream is not None else open(os.devnull, "w")  # noqa: PTH123
 
 
-def print_rows(rows: Iterable[T], shape: Shape[T], wanted: str | None) -> int:
+def flush() -> None:
+    """Send what was printed so far."""
+    stdout().flush()
+
+
+def print_rows(rows: Iterable[T], shape: RowFormat[T], wanted: str | None) -> int:
     """Print rows in this format, or in the default one; returns how many there were."""
     counted = _Counted(rows)
     match chosen_format(wanted):
@@ -68,7 +78,7 @@ class _Counted(Generic[T]):
             yield row
 
 
-def _write_each(rows: Iterable[T], shape: Shape[T], write: WriteRecord) -> None:
+def _write_each(rows: Iterable[T], shape: RowFormat[T], write: WriteRecord) -> None:
     for row in rows:
         write(shape.record(row))
 
@@ -78,7 +88,7 @@ def print_record(record: Mapping[str, Any]) -> None:
     stdout().write(json_text(record) + "\n")
 
 
-def _print_array(rows: Iterable[T], shape: Shape[T]) -> None:
+def _print_array(rows: Iterable[T], shape: RowFormat[T]) -> None:
     before = "[\n"
     for row in rows:
         stdout().write(before + json_text(shape.record(row)))
@@ -118,6 +128,63 @@ def note_fault(fault: Fault, name: str = "") -> None:
     lines = text.splitlines() if isinstance(fault, ConfigFault) else [text]
     for line in lines:
         note(f"retriage: {name}: {line}" if name else f"retriage: {line}")
+
+
+# --- output that is replaced ------------------------------------------------------------------------
+
+
+def can_redraw() -> bool:
+    """Whether stdout is a terminal that can be cleared."""
+    return stdout().isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+class _Collected(StringIO):
+    """Text that will be shown on a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Screen:
+    """A terminal on which output replaces the earlier output. What does not fit is counted instead."""
+
+    def __init__(self) -> None:
+        self._rows, self._notes = _Collected(), _Collected()
+
+    @contextmanager
+    def collected(self) -> Iterator[None]:
+        """Keep what this block prints for `draw`. Notes too, if they go to a terminal."""
+        self._rows, self._notes = _Collected(), _Collected()
+        with ExitStack() as stack:
+            if sys.stderr is not None and sys.stderr.isatty():
+                stack.enter_context(redirect_stderr(self._notes))
+            stack.enter_context(redirect_stdout(self._rows))
+            yield
+
+    def draw(self, last_line: str) -> None:
+        """Show what was collected, and this line below it."""
+        lines, notes = (text.getvalue().splitlines() for text in (self._rows, self._notes))
+        width, height = shutil.get_terminal_size()
+        room = height - 1 - sum(_rows_of(line, width) for line in (*notes, last_line))
+        used = list(accumulate(_rows_of(line, width) for line in lines[:height]))
+        fitting = sum(rows <= room for rows in used)
+        if fitting < len(lines):
+            fitting = sum(rows < room for rows in used)
+        stdout().write(_CLEAR_SCREEN + "".join(f"{line}\n" for line in lines[:fitting]))
+        if left := len(lines) - fitting:
+            print_text(f"({left} more {plural(left, 'line')}, for which this terminal is too small)")
+        stdout().flush()
+        for line in notes:
+            note(line)
+        print_text(last_line)
+        stdout().flush()
+
+
+def _rows_of(line: str, width: int) -> int:
+    """How many rows of the terminal a line takes."""
+    from rich.text import Text
+
+    return max(-(-Text.from_ansi(line).cell_len // width), 1)
 
 
 # --- files ------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ def print_table(rows: Iterable[T], columns: Sequence[Column[T]], stream: TextIO)
     first = list(islice(source, _BATCH))
     if not first:
         return
+    columns = [column for column in columns if not column.optional or any(map(column.text, first))]
     cells = _cells(first, columns)
     layout = fit(columns, _natural(columns, cells), width)
     shown = [columns[n] for n, _ in layout]

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from console.cli.columns import Column
 from console.cli.context import CommandContext
 from console.cli.overrides import trail_of
-from console.cli.render import Shape, chosen_format, new_file, note, print_record, print_rows, print_text, stdout
+from console.cli.render import RowFormat, chosen_format, new_file, note, print_record, print_rows, print_text, stdout
 from console.core import faults
 from console.core.override import Intent, outcome_summary
 from console.core.ports import Record
-from console.core.text import duration, instant
+from console.core.recovery import ResultCounts
+from console.core.text import duration, instant, plural
 
 _ALL = 2**62
 _FIELDS = ("seq", "kind", "at", "body", "prev", "hash")
+_SUBJECTS = ("backend", "action", "state", "change", "cause")
 _INTENT_FIELDS = ("seq", "override_id", "backend", "items", "at")
 
 
 def list_records(args: Namespace, context: CommandContext) -> int:
     trail = trail_of(context.session())
     found = trail.newest(limit=args.limit or _ALL)
-    print_rows(found, Shape(_FIELDS, Record._asdict, _COLUMNS), args.format)
+    print_rows(found, RowFormat(_FIELDS, Record._asdict, _COLUMNS), args.format)
     if not found and chosen_format(args.format) == "table":
         note("The trail is empty.")
     return 0
@@ -44,15 +47,23 @@ def _summary(body: Mapping[str, Any]) -> str:
     counts = body.get("counts")
     behind = body.get("clock_behind")
     facts = [
-        *(str(body[name]).replace("_", " ") for name in ("backend", "action", "state") if body.get(name)),
+        *(str(body[name]).replace("_", " ") for name in _SUBJECTS if body.get(name)),
         _fault_words(str(body.get("why", ""))),
         outcome_summary(counts, str(body.get("action", ""))) if isinstance(counts, Mapping) else "",
+        _result_words(body) if "results" in body else "",
         f"items: {body['items']}" if isinstance(body.get("items"), int) and counts is None else "",
         f"record {body['seq']} in {body.get('place')}" if "seq" in body else "",
         f"the clock was {duration(timedelta(seconds=behind))} behind the record before" if behind else "",
-        *(str(body[name]) for name in ("failed", "note", "by", "reason") if body.get(name)),
+        f"undo of {body['undo_of']}" if body.get("undo_of") else "",
+        *(str(body[name]) for name in ("failed", "note", "text", "by", "reason") if body.get(name)),
     ]
     return " · ".join(filter(None, facts))
+
+
+def _result_words(body: Mapping[str, Any]) -> str:
+    with suppress(KeyError, TypeError, ValueError, AttributeError):  # an edited record
+        return ResultCounts.of_record(body).summary()
+    return ""
 
 
 def _fault_words(name: str) -> str:
@@ -76,12 +87,12 @@ def verify(args: Namespace, context: CommandContext) -> int:
     found = trail_of(session).verified(anchors)
     if not found.ok:
         raise faults.TrailBroken(
-            f"record {found.first_bad}: {found.what}", fix="Do not change the file; compare it with a backup."
+            f"record {found.first_bad}: {found.what}", fix="Do not change it; compare it with a backup."
         )
     if not found.records:
         print_text("The trail has no records. Nothing was verified.")
         return 0
-    print_text(f"Intact: {found.records} records")
+    print_text(f"Intact: {found.records} {plural(found.records, 'record')}")
     print_text(found.anchor_summary)
     return 0
 
@@ -93,13 +104,13 @@ def export(args: Namespace, context: CommandContext) -> int:
     else:
         with new_file(args.output) as file:
             count = trail.export(file, args.format, items=args.items)
-    note(f"Exported {count} records.")
+    note(f"Exported {count} {plural(count, 'record')}.")
     return 0
 
 
 def unresolved(args: Namespace, context: CommandContext) -> int:
     found = trail_of(context.session()).unresolved()
-    print_rows(found, Shape(_INTENT_FIELDS, _intent_record, _INTENTS), args.format)
+    print_rows(found, RowFormat(_INTENT_FIELDS, _intent_record, _INTENTS), args.format)
     if not found and chosen_format(args.format) == "table":
         note("Every write has a recorded outcome.")
     return 0

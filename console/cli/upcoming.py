@@ -11,11 +11,16 @@ from typing import Any
 from console.cli.backend_selection import BackendSelection
 from console.cli.columns import Column, terminal_width
 from console.cli.context import CommandContext
-from console.cli.render import Shape, chosen_format, note, print_rows
+from console.cli.history import snapshot_at
+from console.cli.render import RowFormat, chosen_format, note, print_rows
+from console.cli.repeat import repeated
 from console.core.backend import Histogram
-from console.core.faults import UsageFault
+from console.core.budget import ReadCosts
+from console.core.faults import Fault, UsageFault
+from console.core.history import UPCOMING_STEP, UPCOMING_STEPS, Snapshot
 from console.core.listing import upcoming
 from console.core.query import Filter
+from console.core.session import Session
 from console.core.text import duration, parse_duration
 
 FIELDS = ("backend", "from", "to", "count")
@@ -39,20 +44,45 @@ class Slot:
 
 
 def show_upcoming(args: Namespace, context: CommandContext) -> int:
-    filter, until = Filter.parse(args.where), _until(args.until)
+    filter = Filter.parse(args.where)
+    _until(args.until)
     if args.buckets > _MOST_BUCKETS:
         raise UsageFault(f"--buckets {args.buckets} is too many", fix=f"Use at most {_MOST_BUCKETS}.")
     session = context.session()
     selection = BackendSelection(session, args.backend, filter)
+    return repeated(args, session, lambda costs: _print_upcoming(args, session, selection, filter, costs))
+
+
+def _print_upcoming(
+    args: Namespace, session: Session, selection: BackendSelection, filter: Filter, costs: ReadCosts
+) -> int:
     now = session.clock.now()
-    found, faults = upcoming(selection.backends, filter, now, now + until, args.buckets)
+    faults: Mapping[str, Fault]
+    if args.at is None:
+        until = now + _until(args.until)
+        found, faults = upcoming(selection.backends, filter, now, until, args.buckets, costs)
+    else:
+        then = snapshot_at(session, args.at)
+        found, faults = _recorded(then, selection, args), {}
+        now = next((one.start for one in found.values()), then.at)
     slots = list(_slots(found, now, args.buckets))
     if chosen_format(args.format) == "table":
         _print_chart(slots, list(found))
     else:
         rows = ((slot, name) for name in found for slot in slots)
-        print_rows(rows, Shape(FIELDS, _record, ()), args.format)
+        print_rows(rows, RowFormat(FIELDS, _record, ()), args.format)
     return selection.report(faults, found)
+
+
+def _recorded(then: Snapshot, selection: BackendSelection, args: Namespace) -> dict[str, Histogram]:
+    """The retries that were due in the hour after a time of the past, as they were recorded then."""
+    if args.where or (_until(args.until), args.buckets) != (UPCOMING_STEP * UPCOMING_STEPS, UPCOMING_STEPS):
+        fix = f"The next hour is recorded, in {UPCOMING_STEPS} steps of {duration(UPCOMING_STEP)}."
+        raise UsageFault("--where, --until and --buckets cannot be used with --at", fix=fix)
+    names = {backend.name for backend in selection.backends}
+    kept = {name: system.upcoming for name, system in then.systems.items() if name in names}
+    start = min((one.start for one in kept.values() if one is not None), default=then.at)
+    return {name: one._replace(start=start) for name, one in kept.items() if one is not None}
 
 
 def _until(text: str) -> timedelta:
@@ -91,7 +121,7 @@ def _print_chart(slots: list[Slot], names: list[str]) -> None:
             note("No retries are due.")
         return
     columns, folded = _fitting(slots, names)
-    print_rows(slots, Shape((), lambda _: {}, columns), "table")
+    print_rows(slots, RowFormat((), lambda _: {}, columns), "table")
     if folded:
         note(f"Counted together: {', '.join(folded)}. Use --backend to see one alone.")
 

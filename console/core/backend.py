@@ -1,8 +1,12 @@
-"""The plugin contract. These protocols are the plugin author's manual.
+"""The plugin contract. These protocols are the plugin author's manual; docs/plugins.md is a tutorial.
 
-A backend is synchronous and may be called from several threads at once. Every backend reads (`Backend`); what else it
-can do, it declares by also having the methods of a capability below. It never creates or migrates anything in the
-system it is attached to. Every method may raise a `BackendFault`, and no other exception, whatever the rows contain.
+A plugin is a class with two attributes, `options` and `open` (`console.registry.Plugin`). `open` returns a backend: one
+attached system. Every backend reads (`Backend`). One that also writes has the methods of `Requeues`. What else it can
+do, it declares by having the methods of a smaller protocol: those at the end of this module, or in `core.capabilities`.
+
+A backend is synchronous and may be called from several threads at once. It never creates or migrates anything in the
+system it is attached to. Unless a method says otherwise, it may raise a `BackendFault` and no other exception, whatever
+the rows contain.
 
 A plugin for one SQL table does not write these methods itself: it declares the table (`console.sql.table`).
 
@@ -97,7 +101,7 @@ class Histogram(NamedTuple):
 
 
 class Buckets(NamedTuple):
-    """So many spans of time, all of the same width, one after another."""
+    """Spans of time of the same width, one after another."""
 
     start: datetime
     width: timedelta
@@ -113,7 +117,7 @@ class Buckets(NamedTuple):
 
 
 class ErrorBatch(NamedTuple):
-    """Some rows of an error stream: (first ERROR_HEAD characters, when), and how to read the when.
+    """Some rows of an error stream: (excerpt of the error, when), and how to read the when.
 
     The times are raw on purpose: they only need to compare with each other, and a million conversions
     for a handful of groups would cost more than the query.
@@ -124,13 +128,21 @@ class ErrorBatch(NamedTuple):
 
 
 class Backend(Protocol):
-    """Reads items. Every backend does this."""
+    """Reads items. Every backend does this.
+
+    Its filters have no `backend:` terms, and no `cause:` terms except in `Requeues.drafts`. `filter.conditions()` are
+    the conditions that are asked for. `filter.without(Field.CONDITION).matches(…)` applies the other terms to one item,
+    for a store that cannot search.
+    """
 
     name: str
+    """Its name in the config, which is the first part of its items' keys."""
     plugin: str
+    """The name of its plugin, as in the config."""
     place: str
     """Where it is attached, safe to show: a masked URL or a path, and the table."""
     policy: RetryPolicy
+    """How its system retries: the plugin's own rules, with what the config says about them."""
     sorts: frozenset[SortField]
     """The columns a list can be sorted by; without one, pages come in the backend's own order."""
 
@@ -141,17 +153,18 @@ class Backend(Protocol):
         """The backend's own clock, aware, in UTC."""
 
     def counts(self, filter: Filter, now: datetime, cap: int | None = COUNT_CAP) -> Mapping[Condition, Count]:
-        """How many items match the filter, by condition. A count above `cap` is a lower bound.
+        """How many items match the filter, for each condition that it asks for. A count above `cap` is a lower bound.
 
         With a cap, a count that would read a large table without an index may be estimated from a sample. Without a
         cap every count is exact.
         """
 
     def page(self, request: PageRequest) -> Page:
-        """One page of items in a stable order. Never reads the whole table if an index helps."""
+        """One page of items in a stable order: that of the sort, or the backend's own. An item without a value in the
+        sorted column comes last. `Page.next` is None only at the end. Never reads the whole table if an index helps."""
 
     def errors(self, filter: Filter, now: datetime, stop: Stop) -> Iterator[ErrorBatch]:
-        """The errors of all items that match the filter, cut to ERROR_HEAD and streamed until `stop` is requested."""
+        """The errors of all items that match the filter, as excerpts, streamed until `stop` is requested."""
 
     def histogram(self, timeline: Timeline, filter: Filter, now: datetime, buckets: Buckets) -> Histogram:
         """How many matching items have their time in each bucket. Items without that time are not counted."""
@@ -173,6 +186,8 @@ class Action(StrEnum):
     """The actions that every system may have. A plugin adds its own, see `console.core.capabilities`."""
 
     REQUEUE = "requeue"
+    DISCARD = "discard"
+    """Its own system gives the item up, and never runs it again."""
     UNDO = "undo"
 
     @property
@@ -181,6 +196,8 @@ class Action(StrEnum):
         match self:
             case Action.REQUEUE:
                 return "requeue"
+            case Action.DISCARD:
+                return "discard"
             case Action.UNDO:
                 return "restore"
             case _:
@@ -192,6 +209,8 @@ class Action(StrEnum):
         match self:
             case Action.REQUEUE:
                 return "requeued"
+            case Action.DISCARD:
+                return "discarded"
             case Action.UNDO:
                 return "restored"
             case _:
@@ -231,6 +250,20 @@ class Operation:
     flags: frozenset[str] = frozenset()
     """The switches that are on: `Flag`s, or ids of a plugin's own switches."""
 
+    @property
+    def discards(self) -> bool:
+        """Whether this is a discard and not a requeue, for a plugin that has only these two.
+
+        Any other action is an error: one that was added later must not be taken for a requeue.
+        """
+        match self.action:
+            case Action.DISCARD:
+                return True
+            case Action.REQUEUE:
+                return False
+            case _:
+                raise ValueError(f"neither a requeue nor a discard: {self.action}")
+
 
 class Authority(NamedTuple):
     """Who has a write done, and why. Some systems store it."""
@@ -239,10 +272,15 @@ class Authority(NamedTuple):
     reason: str
     ticket: str | None
     override_id: str
+    at: datetime | None = None
+    """The time of this write as it is recorded. Together with the override's id it names one write."""
 
 
 Image = tuple[Any, ...]
 """The columns that guard a write and the columns the action sets, as JSON values. Never error text or payload."""
+
+GONE: Image = ()
+"""The after-image of a unit that is deleted."""
 
 
 class Draft(NamedTuple):
@@ -271,7 +309,7 @@ class Change(NamedTuple):
 
 
 class OutcomeKind(StrEnum):
-    """What became of one planned item."""
+    """What a write did to one planned item."""
 
     APPLIED = "applied"
     CHANGED_SINCE = "changed"
@@ -280,7 +318,7 @@ class OutcomeKind(StrEnum):
 
 
 class Outcome(NamedTuple):
-    """What became of one planned item, and why."""
+    """What a write did to one planned item, and why."""
 
     kind: OutcomeKind
     detail: str = ""
@@ -290,14 +328,36 @@ APPLIED = Outcome(OutcomeKind.APPLIED)
 
 
 class Throughput(NamedTuple):
-    """How fast a system takes items: at most so many in each cycle of its loop."""
+    """How fast a system takes items: at most `items` in each cycle of its loop, which lasts `every`."""
 
     items: int
     every: timedelta
 
     def time_for(self, count: int) -> timedelta:
-        """How long the system needs to take so many items, if no others are ahead of them."""
+        """How long the system needs to take this many items, if no others are ahead of them."""
         return self.every * -(-count // self.items)
+
+
+NO_DISCARD_RULE = "Its system has no rule for giving an item up."
+
+
+class DiscardAbility(NamedTuple):
+    """What a discard does in a backend, by the rule of its own system."""
+
+    undo: UndoKind = UndoKind.EXACT
+    """What undoing it means. `NONE` where it deletes. The same as for a requeue, or `NONE`."""
+    deletes: bool = False
+    """Items are deleted: all of them, or those in some conditions. The plan says so, and the number of items is always
+    typed to confirm it."""
+    takes_terminal: bool = False
+    """Also takes terminal items, because its system has a way to close or delete them. Elsewhere they are skipped."""
+
+
+class Deletion(NamedTuple):
+    """How a system deletes rows: those of finished items at once or soon, those of failed items later or never."""
+
+    keeps_failed: timedelta | None = None
+    """How long it keeps the row of an item that it gave up. None: for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,11 +378,38 @@ class Abilities:
     throughput: Throughput | None = None
     """How fast its system takes requeued items. A plan shows the forecast, and a canary waits at least as long.
     None if nothing but the number of workers limits it."""
+    execution_counter: str | None = None
+    """The column of the images that grows with every execution and that `Item.attempts` shows. It proves that an item
+    was executed since its requeue, whatever the clocks say, and even if somebody else changes the row. None:
+    `Item.executed_at` has to be later than the requeue; then only an execution may change that time. Needs
+    `capabilities.NamesColumns`."""
+    deletes_finished: Deletion | None = None
+    """Its system deletes the rows of finished items, so that a missing row means that the item recovered. None: it
+    keeps them, or deletes those of failed items just as early; then a missing row says nothing."""
+    largest_write: int | None = None
+    """How many changes one call may have, where a write stops the whole server until it is done."""
+    tells_executions: bool = True
+    """Whether its items show that they were executed. Without that, a canary could not be judged."""
+    discard: DiscardAbility | None = None
+    """What a discard does. None: there is none, and `Action.DISCARD` is not among the actions."""
+    no_discard: str = NO_DISCARD_RULE
+    """Why there is no discard."""
+
+    def undo_of(self, action: str) -> UndoKind:
+        """What undoing an action means."""
+        if action == Action.DISCARD:
+            return UndoKind.NONE if self.discard is None else self.discard.undo
+        return self.undo
 
 
 @runtime_checkable
 class Requeues(Backend, Protocol):
-    """A backend that can requeue items. Only `core.operations` calls these methods."""
+    """A backend that can requeue items, and maybe discard them. Only plans and overrides call these methods.
+
+    `drafts` makes a plan: each item with its image as it is now, the before-image. When the plan is applied, `after`
+    computes what each write will leave, and `compare_and_set` writes where the before-image is still true. `images`
+    reads the rows again: after a crash, to find out what was written, and to see whether an override can be undone.
+    """
 
     abilities: Abilities
 
@@ -332,22 +419,25 @@ class Requeues(Backend, Protocol):
         """One draft for each selected item, skipped or not, in batches.
 
         For a filter, drafts come in the sort's order; for keys, in any order. Items of one unit come together, at the
-        place of the first one. The filter may have `cause:` terms (`Term.matches_signature`). All items are skipped
-        if the abilities do not have the operation's `attempts`.
+        place of the first one. The filter may have `cause:` terms (`Term.matches_signature`). For a requeue, all items
+        are skipped if the abilities do not have the operation's `attempts`. `core.action_rules` says which items may
+        be discarded.
         """
 
     def after(self, change: Change, operation: Operation, at: datetime, due: datetime) -> Image:
         """The image that a change will write; its own `after` is still empty.
 
         A pure function: `at` is the time of the write as it is recorded, so do not ask a clock. `due` is when the item
-        may run. Only a backend whose undo is compensating is also asked for an undo; then `change.after` is the image
-        before the override, and `change.before` the one after it.
+        may run; for a discard it is `at`. The image of a unit that a discard deletes is `GONE`. Only a backend whose
+        undo is compensating is also asked for an undo; then `change.after` is the image before the override, and
+        `change.before` the one after it.
         """
 
     def compare_and_set(
         self, changes: Sequence[Change], operation: Operation, authority: Authority
     ) -> Sequence[Outcome]:
-        """Write every unit that still is as `before` says, in one transaction; one outcome for each change, in order.
+        """Write every unit that still is as `before` says; one outcome for each change, in order. A store that has
+        transactions writes them in one.
 
         A unit that differs from `before` is CHANGED_SINCE and not touched. A unit that the system refuses is REJECTED,
         and the others are written. If nobody can know whether the write happened (the connection was lost at commit),
@@ -364,10 +454,14 @@ class Requeues(Backend, Protocol):
 
 @runtime_checkable
 class ProvesWrites(Requeues, Protocol):
-    """A backend whose items show that they were written, even after their system has changed them again."""
+    """A backend that can tell what a write did, even after its system has changed the items again."""
 
-    def were_written(self, changes: Sequence[Change], at: datetime) -> Sequence[bool]:
-        """Whether each of these units was certainly written at `at`, although it is as neither image says now."""
+    def were_written(self, changes: Sequence[Change], at: datetime, override_id: str) -> Sequence[bool | None]:
+        """Whether each of these units was written by this override at `at`; None if nobody can tell.
+
+        Asked after the images were read, and only about units that do not have the after-image. After a False, a
+        write that is still under way must not happen any more.
+        """
 
 
 @runtime_checkable
@@ -375,7 +469,7 @@ class WarnsOfPlans(Requeues, Protocol):
     """A backend that knows what a requeue of many items does to its system as a whole."""
 
     def plan_warnings(self, changes: int) -> Sequence[Notice]:
-        """What to warn of in a plan that requeues so many items here."""
+        """The warnings for a plan that requeues this many items here."""
 
 
 @runtime_checkable

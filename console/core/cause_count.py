@@ -44,6 +44,18 @@ class Cause:
     """At most this many more were counted in the overflow."""
     overflow: bool = False
     """All causes that are too rare to be listed, as one."""
+    estimated: bool = False
+    """Counted in a sample of the failures."""
+
+    @property
+    def exact(self) -> bool:
+        """False if more may be counted elsewhere, or if its failures were counted in a sample."""
+        return not (self.estimated or self.maybe_more)
+
+    @property
+    def sign(self) -> str:
+        """What is written before the count."""
+        return "" if self.exact else "~"
 
 
 @dataclass(slots=True)
@@ -210,7 +222,7 @@ def causes_of(counters: Iterable[CauseCounter]) -> list[Cause]:
 
 
 def _with_what_others_missed(cause: Cause, overflows: list[CauseCounter]) -> Cause:
-    """The same cause, with what may be in the overflow of counters that do not list it."""
+    """The same cause, with the failures that may be in the overflow of counters that do not list it."""
     missed = sum(one._most_in_overflow for one in overflows if cause.signature not in one._causes)
     return replace(cause, maybe_more=cause.maybe_more + missed) if missed and cause.signature is not None else cause
 

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from console.core.backend import Backend
-from console.core.budget import Meter, metered
+from console.core.budget import Meter, charge, metered
+from console.core.capabilities import KnowsCost
 from console.core.cause_count import Cause, CauseCounter, causes_of
 from console.core.faults import BackendFault, Fault, ReadTooLong
 from console.core.listing import ambiguous_cause, broken_promise
@@ -59,6 +60,10 @@ class Causes:
     costs: dict[str, Meter] = field(default_factory=dict)
     """What reading each backend cost."""
 
+    def finished_passes(self, before: Mapping[str, CausePass]) -> dict[str, CausePass]:
+        """The passes that were read to their end, and for systems that failed now those of `before`."""
+        return {name: one for name, one in self.passes.items() if name not in self.faults or name in before}
+
     @property
     def rows(self) -> int:
         return sum(counter.rows for one in self.passes.values() for counter in one.counters)
@@ -68,12 +73,13 @@ class Causes:
             asked = self.filter.for_backend(backend.name)
             if asked is None or (backend.name in self.passes and backend.name not in {*self.again, *self.only_new}):
                 continue
+            known = self.passes.get(backend.name)
             try:
                 with metered(self.hold_limit) as self.costs[backend.name]:
                     self._read(backend, asked.without(Field.CAUSE))
                 self.answered.add(backend.name)
             except ReadTooLong as fault:
-                if (known := self.passes.get(backend.name)) is None:
+                if known is None:
                     self.faults[backend.name] = fault
                 else:  # it cost at least as much as the whole pass, or it would be tried all the time
                     self.costs[backend.name].seconds += known.cost.seconds
@@ -91,6 +97,9 @@ class Causes:
     def _read(self, backend: Backend, filter: Filter) -> None:
         counter = CauseCounter()
         if (since := self.only_new.get(backend.name)) is not None:
+            if isinstance(backend, KnowsCost) and backend.is_costly(self.now):
+                charge(self.passes[backend.name].cost.seconds)  # without an index it would cost as much as all of them
+                return
             seconds = max(ceil((self.now - since).total_seconds()), 1)
             self._add(counter, backend, filter.and_(Filter.parse(f"updated<{seconds}s")))
             self.passes[backend.name] = replace(self.passes[backend.name], new=counter)

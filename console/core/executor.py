@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
 
 from console.core.backend import Authority, Outcome, OutcomeKind, Requeues
-from console.core.canary import Watch, wait_for
+from console.core.budget import ReadingBudget
+from console.core.canary import CanaryProgress, CanaryStep, wait_for
 from console.core.confirm import Limits
-from console.core.faults import BackendFault
-from console.core.item import ItemKey
-from console.core.override import NOT_APPLIED, ItemOutcome, OverrideState, Request
-from console.core.pace import CANARY_GROWTH, Canary, Now
+from console.core.faults import BackendBusy, BackendFault, Unreachable
+from console.core.override import NOT_APPLIED, TERMINAL_GONE, ItemOutcome, OverrideState, Request, ranges
+from console.core.pace import CANARY_GROWTH, Canary, Now, Over, Rate
 from console.core.plan import BackendPart, Plan, PlanRow
-from console.core.ports import Clock, Stop, Trail
-from console.core.reconcile import requeued, settle, units_of
-from console.core.text import countdown
+from console.core.ports import Clock, HangsUp, Stop, Trail
+from console.core.reconcile import requeued_at, requeued_item, settle, units_of
+from console.core.recovery import Observation
+from console.core.text import countdown, plural
 
 SMALLEST_CHUNK, FIRST_CHUNK, LARGEST_CHUNK = 20, 500, 10_000
 BEAT = 1.0
@@ -31,10 +32,11 @@ BEAT = 1.0
 _PATIENCE = 6
 """How often a chunk is tried before the override stops."""
 _NAP = 0.5
+_LONGEST_NAP = 60.0
 _AIMED = 0.9
 """Chunks are sized for this fraction of the allowed time, because some take longer than the estimate."""
 _TRUSTED = timedelta(seconds=10)
-"""After a longer gap (the process was suspended) another process may have settled the intent."""
+"""If this process was suspended for longer than this, another one may have settled its intent."""
 
 
 @dataclass(slots=True)
@@ -49,6 +51,12 @@ class Progress:
     paused: bool = False
     judged_by: datetime | None = None
     """While the override waits for its canary: when it gives up."""
+    canary: CanaryProgress | None = None
+    """The results of the present canary step."""
+    heads: Mapping[str, str] = field(default_factory=dict)
+    """Why items of the canary failed again: cause → the beginning of one of its errors. It is not recorded."""
+    observed: Sequence[tuple[int, Observation]] = ()
+    """What the canary has just found out about its items, by their places in the plan."""
 
     @property
     def done(self) -> int:
@@ -62,6 +70,14 @@ class Ended(Exception):
         super().__init__(note)
         self.state = state
         self.note = note
+
+
+class StoppedBySignal(Ended):
+    """Ends the override because this process was asked to stop."""
+
+    def __init__(self, stop: Stop) -> None:
+        gone = isinstance(stop, HangsUp) and stop.terminal_gone
+        super().__init__(OverrideState.STOPPED, TERMINAL_GONE if gone else "Stopped by a signal.")
 
 
 class Executor:
@@ -82,6 +98,8 @@ class Executor:
         progress: Progress,
         watch: Callable[[Progress], None],
         reach: Callable[[str], None],
+        budget_of: Callable[[str], ReadingBudget],
+        new_canary: bool = False,
     ) -> None:
         self._trail = trail
         self._clock = clock
@@ -95,11 +113,16 @@ class Executor:
         self._progress = progress
         self._watch = watch
         self._reach = reach
+        self._budget_of = budget_of
+        self._new_canary = new_canary
+        """Begin with a new canary among the items that are left, even if an earlier one succeeded."""
         self._chunk = FIRST_CHUNK
         self._last_beat = 0.0
         self._refused_by: BackendFault | None = None
         self.unrecorded = 0
         """How many items have an intent but no outcome on record."""
+        self.last_due: datetime | None = None
+        """When the last item that was written so far is due, if the pace is in the rows."""
         self._held = timedelta(0)
         """How long it was paused in total."""
 
@@ -108,20 +131,24 @@ class Executor:
         pace = self._plan.pace
         canary = pace if isinstance(pace, Canary) else None
         first, end = part.first, part.first + part.changes - 1
+        if canary is not None and self._new_canary:
+            first = self._done.find(0, first, end + 1) if 0 in self._done[first : end + 1] else end + 1
         size = part.changes if canary is None else canary.size
-        number = 1
+        number, sizes = 1, list[int]()
         while first <= end:
             last = self._end_of_unit(min(first + size - 1, end), end)
-            seen = None if canary is None or last == end else Watch(known_causes=frozenset(self._plan.by_cause))
-            of = number - 1 + (1 if canary is None else len(canary.steps(end - first + 1, size)))
+            seen = None if canary is None or last == end else CanaryStep(frozenset(self._plan.by_cause))
+            sizes += [last - first + 1] if canary is None else canary.steps(end - first + 1, size)
+            of = len(sizes)
             self._progress.stage = f"{part.backend} · step {number} of {of}" if of > 1 else part.backend
-            if seen is not None and any(self._done[first : last + 1]):
-                self._recall(part, seen, first, last)
+            if seen is not None and not self._new_canary and any(self._done[first : last + 1]):
+                self._recall(part, backend, seen, first, last)
             self._step(part, backend, first, last, seen)
             if seen is not None:
-                self._judge(backend, seen)
+                self._judge(part, backend, seen, number, tuple(sizes))
                 if seen.total:  # as long as nothing could be requeued, the next few are the canary
                     size *= CANARY_GROWTH
+            del sizes[number:]
             first, number = last + 1, number + 1
 
     def _end_of_unit(self, last: int, end: int) -> int:
@@ -134,47 +161,66 @@ class Executor:
                 found, last = row.unit or row.key, row.ordinal
         return last
 
-    def _recall(self, part: BackendPart, seen: Watch, first: int, last: int) -> None:
+    def _recall(self, part: BackendPart, backend: Requeues, seen: CanaryStep, first: int, last: int) -> None:
         """Add the items of this step that an earlier process requeued, so that they are judged too."""
-        for key, at in requeued(self._trail, self._override_id, first, last):
-            seen.add(ItemKey.known(part.backend, key), at)
+        written = requeued_at(self._trail, self._override_id, first, last)
+        for rows in self._trail.rows(self._plan.id, first, last):
+            for row in rows:
+                if row.ordinal in written:
+                    seen.add(requeued_item(self._plan, part, backend, row, written[row.ordinal]))
 
-    def _judge(self, backend: Requeues, seen: Watch) -> None:
+    def _judge(
+        self, part: BackendPart, backend: Requeues, seen: CanaryStep, step: int, steps: tuple[int, ...]
+    ) -> None:
         until, held = self._clock.now() + self._patience(backend, seen.total), self._held
+        budget, question = self._budget_of(part.backend), ("canary", self._override_id)
+
+        def show() -> None:
+            self._progress.note, self._progress.heads = seen.summary(), dict(seen.heads)
+            self._progress.canary, self._progress.observed = seen.progress(step, steps), seen.observed
 
         def pause() -> datetime:
-            self._progress.judged_by = until + (self._held - held)
-            self._progress.note = seen.summary()
+            self._progress.judged_by = ends = until + (self._held - held)
+            show()
             if seen.unread is not None:
                 self._progress.note += f". Reading failed and is tried again: {seen.unread}"
             self._watch(self._progress)
-            self._wait(_NAP)
+            rest = budget.rest_after(question, seen.cost, time.monotonic(), _NAP)
+            if isinstance(seen.unread, Unreachable | BackendBusy):  # to wait for it costs it nothing
+                rest = min(rest, _LONGEST_NAP)
+            left = (ends - self._clock.now()).total_seconds()
+            self._wait(min(rest, max(left, _NAP)))  # the last look is at the end, whatever it costs
             return self._clock.now() - (self._held - held)  # nobody is late while it is paused
 
         reason = wait_for(seen, backend, self._limits.canary_failure_limit, until, pause)
         self._progress.judged_by = None
-        self._progress.note = seen.summary()
+        show()
+        self._watch(self._progress)
+        self._progress.observed = ()
         if reason is not None:
-            left = self._plan.changes - self._progress.done
-            raise Ended(OverrideState.STOPPED, f"{reason}. {left} items were not touched.")
+            raise Ended(OverrideState.STOPPED, f"{reason.why}. {self._untouched()} {reason.advice}")
+
+    def _untouched(self) -> str:
+        left = self._plan.changes - self._progress.done
+        return f"{left} {plural(left, 'item was', 'items were')} not touched."
 
     def _patience(self, backend: Requeues, items: int) -> timedelta:
-        """How long a canary waits: the configured time, or longer if the system needs longer for so many items."""
+        """How long a canary waits: the configured time, or what the system itself needs for this many items."""
         throughput = backend.abilities.throughput
         forecast = timedelta(0) if throughput is None else throughput.time_for(items)
         return max(self._limits.canary_deadline, forecast)
 
     # -- one step --------------------------------------------------------------------------------
 
-    def _step(self, part: BackendPart, backend: Requeues, first: int, last: int, seen: Watch | None) -> None:
+    def _step(self, part: BackendPart, backend: Requeues, first: int, last: int, seen: CanaryStep | None) -> None:
         pacing = self._pace_of(part, backend)
-        for rows in self._chunks(first, last, pacing):
+        for rows in self._chunks(backend, first, last, pacing):
             self._look()
             if pacing is not None:
                 turn = pacing.turn(rows[0].ordinal, self._clock.now())
                 self._wait_until(turn)
                 pacing.began(turn, self._clock.now())
-            self._until_through(part, backend, rows, seen)
+            self._write_with_retries(part, backend, rows, seen)
 
     def _pace_of(self, part: BackendPart, backend: Requeues) -> _Pacing | None:
         """The pacing that this process must do, where the backend does not store a due time."""
@@ -182,10 +228,14 @@ class Executor:
             return None
         return _Pacing(self._plan, part)
 
-    def _chunks(self, first: int, last: int, pacing: _Pacing | None) -> Iterator[list[PlanRow]]:
+    def _chunks(
+        self, backend: Requeues, first: int, last: int, pacing: _Pacing | None
+    ) -> Iterator[list[PlanRow]]:
         """The rows without an outcome, in chunks of the current size that never split a unit."""
         pending: list[PlanRow] = []
-        most = LARGEST_CHUNK if pacing is None else pacing.chunk
+        most = min(LARGEST_CHUNK, backend.abilities.largest_write or LARGEST_CHUNK)
+        if pacing is not None:
+            most = min(most, pacing.chunk)
         for batch in self._trail.rows(self._plan.id, first, last):
             pending += [row for row in batch if not self._done[row.ordinal]]
             start = 0
@@ -207,18 +257,22 @@ class Executor:
 
     # -- one chunk -------------------------------------------------------------------------------
 
-    def _until_through(self, part: BackendPart, backend: Requeues, rows: list[PlanRow], seen: Watch | None) -> None:
+    def _write_with_retries(
+        self, part: BackendPart, backend: Requeues, rows: list[PlanRow], seen: CanaryStep | None
+    ) -> None:
         """Write a chunk. Rows that were not applied are tried again a few times."""
         for attempt in range(_PATIENCE):
-            left = self._write(part, backend, rows, seen)
-            if not left:
+            if attempt:
+                self._wait(_NAP * 2 ** (attempt - 1))
+            rows = self._write(part, backend, rows, seen)
+            if not rows:
                 return
-            rows = left
-            self._wait(_NAP * 2**attempt)
         why = f": {self._refused_by.detail}" if self._refused_by is not None and self._refused_by.detail else ""
         raise Ended(OverrideState.STOPPED, f"{part.backend} did not accept the write{why}. Resume when it does.")
 
-    def _write(self, part: BackendPart, backend: Requeues, rows: list[PlanRow], seen: Watch | None) -> list[PlanRow]:
+    def _write(
+        self, part: BackendPart, backend: Requeues, rows: list[PlanRow], seen: CanaryStep | None
+    ) -> list[PlanRow]:
         """Record the intent, write, record the outcome. Returns the rows that were not applied."""
         at = backend.now()
         units = units_of(self._plan, part, backend, rows, at)
@@ -230,15 +284,20 @@ class Executor:
             self._beat()
         began = time.perf_counter()
         try:
-            written = backend.compare_and_set(units.changes, self._plan.operation, self._authority)
+            written = backend.compare_and_set(units.changes, self._plan.operation, self._authority._replace(at=at))
             outcomes = _per_item(rows, units.per_row(written))
         except BackendFault as fault:
             outcomes = self._after_fault(part, backend, rows, at, fault)
         self._reach("after_write")
+        if isinstance(self._plan.pace, Over | Rate) and backend.abilities.stores_due_time:
+            offset = self._plan.pace.offset(rows[-1].ordinal - part.first, part.changes, self._plan.hash)
+            self.last_due = max(self.last_due or at, at + offset)
         self._adapt(len(rows), time.perf_counter() - began)
         self._conclude(intent, part, outcomes)
         if seen is not None:
-            self._watch_step(seen, outcomes, at)
+            for row, outcome in zip(rows, outcomes, strict=True):
+                if outcome.outcome == OutcomeKind.APPLIED:
+                    seen.add(requeued_item(self._plan, part, backend, row, at))
         return [row for row, one in zip(rows, outcomes, strict=True) if one.outcome == NOT_APPLIED]
 
     def _announced(self, part: BackendPart, rows: Sequence[PlanRow], at: datetime) -> dict[str, Any]:
@@ -258,7 +317,7 @@ class Executor:
         the intent stays unresolved."""
         self._refused_by = fault
         try:
-            return settle(self._plan, part, backend, rows, at)
+            return settle(self._plan, part, backend, rows, at, self._override_id)
         except BackendFault:
             raise Ended(
                 OverrideState.STOPPED, f"{fault}. The outcome of the last {len(rows)} items is not known yet."
@@ -266,7 +325,8 @@ class Executor:
 
     def _conclude(self, intent: int, part: BackendPart, outcomes: Sequence[ItemOutcome]) -> None:
         counts = Counter(one.outcome for one in outcomes)
-        body = {"backend": part.backend, "plan_hash": self._plan.hash, "counts": dict(counts)}
+        action = str(self._plan.operation.action)
+        body = {"backend": part.backend, "action": action, "plan_hash": self._plan.hash, "counts": dict(counts)}
         self._trail.conclude(self._override_id, self._owner, intent, outcomes, body, self._clock.now())
         self.unrecorded = 0
         for one in outcomes:
@@ -276,11 +336,6 @@ class Executor:
             if kind != NOT_APPLIED:
                 self._progress.counts[OutcomeKind(kind)] += count
         self._watch(self._progress)
-
-    def _watch_step(self, seen: Watch, outcomes: Sequence[ItemOutcome], at: datetime) -> None:
-        for outcome in outcomes:
-            if outcome.outcome == OutcomeKind.APPLIED:
-                seen.add(ItemKey.parse(outcome.key), at)
 
     def _adapt(self, items: int, seconds: float) -> None:
         """Size the next chunk so that a write takes a little less than the config allows. It grows at most twofold."""
@@ -299,14 +354,14 @@ class Executor:
     def _look(self) -> None:
         """Renew the lease, and do what was asked meanwhile: continue, pause or stop."""
         if self._stop.requested:
-            raise Ended(OverrideState.STOPPED, "Stopped by a signal.")
+            raise StoppedBySignal(self._stop)
         if time.monotonic() - self._last_beat < BEAT:
             return
         request = self._beat()
         if request is Request.PAUSE:
             self._paused()
         elif request is Request.STOP:
-            raise Ended(OverrideState.STOPPED, "Stopped on request.")
+            raise Ended(OverrideState.STOPPED, f"Stopped on request. {self._untouched()} Resume it to continue.")
 
     def _beat(self) -> Request | None:
         self._last_beat = time.monotonic()
@@ -322,7 +377,7 @@ class Executor:
                 raise Ended(OverrideState.STOPPED, "Stopped by a signal while paused.")
             self._clock.sleep(_NAP)
         if request is Request.STOP:
-            raise Ended(OverrideState.STOPPED, "Stopped on request.")
+            raise Ended(OverrideState.STOPPED, f"Stopped on request. {self._untouched()} Resume it to continue.")
         self._held += self._clock.now() - began
         self._progress.paused, self._progress.note = False, ""
         self._trail.mark(self._override_id, OverrideState.RUNNING, "", self._clock.now(), owner=self._owner)
@@ -367,16 +422,3 @@ def _per_item(rows: Sequence[PlanRow], outcomes: Sequence[Outcome]) -> list[Item
         ItemOutcome(row.ordinal, row.key, outcome.kind.value, outcome.detail)
         for row, outcome in zip(rows, outcomes, strict=True)
     ]
-
-
-def ranges(ordinals: Sequence[int]) -> list[list[int]]:
-    """Ordinals as pairs of first and last: one pair, unless some items are tried again."""
-    if ordinals and ordinals[-1] - ordinals[0] == len(ordinals) - 1:
-        return [[ordinals[0], ordinals[-1]]]
-    pairs: list[list[int]] = []
-    for ordinal in ordinals:
-        if pairs and pairs[-1][1] == ordinal - 1:
-            pairs[-1][1] = ordinal
-        else:
-            pairs.append([ordinal, ordinal])
-    return pairs

@@ -11,13 +11,13 @@ from typing import Any, Literal, TextIO
 from console.core.item import Item
 from console.core.text import csv_cell, csv_text, instant
 
-_NEEDS_QUOTES = re.compile(r"""^[=+\-@'\s]|[,;|"\t\r\n]""")
+_NEEDS_QUOTES = re.compile(r"""^[=+\-@＝＋－＠'\s]|[,;|"\t\r\n]""")
 Format = Literal["csv", "jsonl"]
 WriteRecord = Callable[[Mapping[str, Any]], object]
 
 FIELDS = (
     "key", "backend", "id", "type", "native_status", "condition", "attempts", "max_attempts", "next_retry_at",
-    "will_run_again", "why", "error", "cause", "recoverable", "created_at", "updated_at",
+    "will_run_again", "why", "error", "cause", "recoverable", "created_at", "updated_at", "expires_at",
 )
 """The fields of an item, the same in every output format and export."""
 
@@ -42,6 +42,7 @@ def record(item: Item) -> dict[str, Any]:
         "recoverable": verdict.recoverable,
         "created_at": item.created_at,
         "updated_at": item.updated_at,
+        "expires_at": item.expires_at,
     }
 
 

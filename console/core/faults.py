@@ -118,7 +118,7 @@ class DeadlineExceeded(BackendFault):
 
 
 class ReadTooLong(DeadlineExceeded):
-    """Takes too long to be read when nobody has asked"""
+    """Takes too long, so it is read only on request"""
 
 
 class NotPermitted(BackendFault):
@@ -167,6 +167,10 @@ class TooMany(Refused):
 
 class NotNarrowed(Refused):
     """This would select everything"""
+
+
+class NotAllowed(Refused):
+    """The rules of the config do not allow this"""
 
 
 class OverrideRunning(Refused):
@@ -221,7 +225,20 @@ class NoSuchOverride(Fault):
     prefixed = True
 
 
+class NoSuchProposal(Fault):
+    """No such proposal"""
+
+    exit_code = 2
+    prefixed = True
+
+
 class LeaseLost(Fault):
     """Another process has taken over this override"""
+
+    prefixed = True
+
+
+class HistoryUnavailable(Fault):
+    """The history cannot be used"""
 
     prefixed = True

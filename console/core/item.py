@@ -14,9 +14,6 @@ from urllib.parse import quote, unquote
 from console.core.advice import Advice, Step
 from console.core.faults import KeyFault
 
-ERROR_HEAD = 4096
-"""How many characters of an error lists, causes and patterns use. Only the detail view reads more."""
-
 _BACKEND = re.compile(r"[a-z0-9-]+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
 
@@ -50,6 +47,13 @@ NEEDS_ATTENTION = (
     Condition.UNKNOWN,
 )
 """What lists show unless a filter asks for conditions."""
+
+WORST_FIRST = (
+    Condition.STUCK, Condition.TERMINAL, Condition.FAILED, Condition.UNKNOWN, Condition.RETRYING,
+    Condition.RUNNING, Condition.WAITING, Condition.CANCELLED, Condition.DONE,
+)
+"""The order of the conditions in lists. A condition that is not among them would never be listed."""
+assert set(WORST_FIRST) == set(Condition)
 
 
 def is_backend_name(name: str) -> bool:
@@ -151,7 +155,7 @@ class Verdict(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One item as it was at `read_at`. In lists, `error` is cut to ERROR_HEAD."""
+    """One item as it was at `read_at`. In lists, `error` is an excerpt of a long one."""
 
     key: ItemKey
     type: str
@@ -167,6 +171,8 @@ class Item(NamedTuple):
     """The last execution that the backend shows; a canary is judged by it."""
     notes: tuple[str, ...] = ()
     """Anything unusual about this row, as sentences."""
+    expires_at: datetime | None = None
+    """When its system deletes it, whether anybody has looked at it or not."""
 
     @property
     def condition(self) -> Condition:

@@ -1,4 +1,4 @@
-"""One list over several backends: in config order, or merged by a chosen column.
+"""One list over several backends: the worst and newest first, or merged by a chosen column.
 
 Backends never see `backend:` terms, and see `cause:` terms only when they draft a plan. `backend:` terms are resolved
 here. `cause:` terms filter the pages here, because no database can compute an error signature.
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from console.core.backend import Backend, Buckets, Histogram, PageRequest, Timeline
+from console.core.budget import ReadCosts
+from console.core.default_order import default_rank, page_in_default_order
 from console.core.faults import BackendFault, Fault, QueryFault, UsageFault
 from console.core.item import Item
 from console.core.ports import Never, Stop
@@ -61,10 +65,11 @@ def page_of(backend: Backend, request: PageRequest, stop: Stop | None = None) ->
     asked = request.filter.for_backend(backend.name)
     if asked is None:
         return Page((), None, None)
+    request = replace(request, sort=request.sort.within)
     terms = asked.terms_for(Field.CAUSE)
     plain = replace(request, filter=asked.without(Field.CAUSE))
     if not terms:
-        return backend.page(plain)
+        return page_in_default_order(backend, plain)
     return _scanned(backend, plain, SignatureMatch(terms), stop or Never())
 
 
@@ -74,7 +79,7 @@ def _scanned(backend: Backend, request: PageRequest, match: SignatureMatch, stop
     cursor: Cursor | None = request.after
     way_back: Cursor | None = None
     while not stop.requested:
-        page = backend.page(replace(request, after=cursor, limit=_PAGE))
+        page = page_in_default_order(backend, replace(request, after=cursor, limit=_PAGE))
         fitting = [item for item in page.items if match.holds(item.signature)]
         if not scanned:
             way_back = page.next if request.backward else page.previous
@@ -103,16 +108,14 @@ class Listing:
     stop: Stop = field(default_factory=Never)
     faults: dict[str, Fault] = field(default_factory=dict)
     answered: set[str] = field(default_factory=set)
+    costs: ReadCosts | None = None
+    """Where the cost of each backend is added up; None if nobody here does."""
 
     def __iter__(self) -> Iterator[Item]:
         streams = [
             self._stream(backend) for backend in self.backends if self.filter.for_backend(backend.name) is not None
         ]
-        if self.sort.field is None:
-            items = (item for stream in streams for item in stream)
-        else:
-            items = heapq.merge(*streams, key=rank(self.sort))
-        for number, item in enumerate(items):
+        for number, item in enumerate(heapq.merge(*streams, key=merge_key(self.sort, self.now))):
             if number == self.limit or self.stop.requested:
                 return
             yield item
@@ -123,7 +126,8 @@ class Listing:
         try:
             self._require_sort(backend)
             while True:
-                page = page_of(backend, request, self.stop)
+                with self.costs.of(backend.name) if self.costs is not None else nullcontext():
+                    page = page_of(backend, request, self.stop)
                 self.answered.add(backend.name)
                 yield from page.items
                 if page.next is None or self.stop.requested:
@@ -137,7 +141,7 @@ class Listing:
             self.faults[backend.name] = broken_promise(backend, error)
 
     def _require_sort(self, backend: Backend) -> None:
-        if self.sort.field is not None and self.sort.field not in backend.sorts:
+        if self.sort.within.field is not None and self.sort.field not in backend.sorts:
             offered = ", ".join(sorted(backend.sorts))
             fix = f"It can be sorted by {offered}." if offered else "It has only its own order."
             raise UsageFault(f"Cannot sort '{backend.name}' by {self.sort.field}", fix=fix)
@@ -169,12 +173,19 @@ _VALUES: dict[SortField, Callable[[Item], Any]] = {
     SortField.NEXT: lambda item: item.verdict.next_retry_at,
     SortField.ATTEMPTS: lambda item: item.attempts,
     SortField.TYPE: lambda item: _as_stored(item.type) or None,
+    SortField.BACKEND: lambda item: item.key.backend,
     SortField.ID: lambda item: tuple(map(_as_stored, item.key.parts)) if any(item.key.parts) else None,
 }
 
 
+def merge_key(sort: Sort, now: datetime, *, backward: bool = False) -> Callable[[Item], Any]:
+    """By what the pages of different backends are merged; `backward` for a list that is read from its end."""
+    forward = partial(default_rank, now=now) if sort.field is None else rank(sort)
+    return (lambda item: _Descending(forward(item))) if backward else forward
+
+
 def rank(sort: Sort) -> Callable[[Item], Any]:
-    """The sort key for items of different backends. Items without a value come last in both directions."""
+    """The sort key for a chosen column. Items without a value come last in both directions."""
     assert sort.field is not None
     value_of = _VALUES[sort.field]
 
@@ -188,12 +199,13 @@ def rank(sort: Sort) -> Callable[[Item], Any]:
 
 
 def upcoming(
-    backends: Sequence[Backend], filter: Filter, now: datetime, until: datetime, buckets: int
+    backends: Sequence[Backend], filter: Filter, now: datetime, until: datetime, buckets: int,
+    costs: ReadCosts | None = None,
 ) -> tuple[dict[str, Histogram], dict[str, Fault]]:
     """The next retries of each backend, and the faults of the backends that could not answer."""
     found: dict[str, Histogram] = {}
     faults: dict[str, Fault] = {}
-    width = (until - now) / buckets
+    width, costs = (until - now) / buckets, costs or ReadCosts()
     for backend in backends:
         asked = filter.for_backend(backend.name)
         if asked is None:
@@ -201,7 +213,8 @@ def upcoming(
         if asked.terms_for(Field.CAUSE):
             raise UsageFault("Upcoming retries cannot be filtered by cause", fix="Remove the cause: term.")
         try:
-            found[backend.name] = backend.histogram(Timeline.NEXT_RETRY, asked, now, Buckets(now, width, buckets))
+            with costs.of(backend.name):
+                found[backend.name] = backend.histogram(Timeline.NEXT_RETRY, asked, now, Buckets(now, width, buckets))
         except BackendFault as fault:
             faults[backend.name] = fault
         except Exception as error:  # noqa: BLE001  as in Listing

@@ -9,31 +9,35 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import Any
 
-from console.core.advice import Advice, Notice, Step
+from console.core.access import AccessRules, Compare, changes_in, role_of, same_person
+from console.core.advice import Advice, Step
 from console.core.backend import (
     Action,
     Authority,
     Backend,
     Change,
-    Draft,
     Operation,
     OutcomeKind,
     Requeues,
-    UndoKind,
 )
+from console.core.budget import ReadingBudget
 from console.core.confirm import Confirmation, ConfirmationForm, Limits, Origin, Who, recorded
-from console.core.executor import Ended, Executor, Progress
+from console.core.events import EventKind, Listener, OverrideEvent
+from console.core.executor import Ended, Executor, Progress, StoppedBySignal
 from console.core.faults import (
     BackendFault,
     Fault,
+    LeaseLost,
     NoSuchOverride,
     NoSuchPlan,
+    NotAllowed,
+    NotConfirmed,
     NotPermitted,
     OverrideRunning,
     PlanAltered,
-    PlanExpired,
     PlanStale,
     ReadOnlyRefused,
     Refused,
@@ -41,25 +45,39 @@ from console.core.faults import (
     TrailLost,
     TrailUnavailable,
     Unreachable,
-    UsageFault,
 )
-from console.core.item import ItemKey
-from console.core.override import NOT_APPLIED, Intent, Override, OverrideState, Request, outcome_summary
-from console.core.pace import Now, Pace
-from console.core.plan import FIRST_SKIPPED, BackendPart, Plan, PlanHash, PlanRow, Selection
-from console.core.planner import NOT_ATTACHED, PlanBuilder, Planner
-from console.core.ports import Clock, Never, Stop, Trail, latest_time
-from console.core.reconcile import foreseen, rows_of, settle, units_of
-from console.core.recovery import ItemResult, results
+from console.core.override import (
+    INTERRUPTED,
+    NOT_APPLIED,
+    Override,
+    OverrideState,
+    Request,
+    outcome_summary,
+)
+from console.core.pace import Canary, Now, Pace
+from console.core.plan import BackendPart, Digests, Plan, Selection
+from console.core.plan_checks import altered, recorded_plan, require_plan_of, require_unaltered, require_unexpired
+from console.core.planner import NOT_ATTACHED, Planner, deletes_items
+from console.core.ports import Clock, Never, Stop, Trail
+from console.core.proposals import Proposal
+from console.core.reconcile import foreseen, rows_of, settle
+from console.core.recovery import ItemResult, Result
 from console.core.session import NOBODY, NOWHERE
-from console.core.text import duration
+from console.core.text import instant
+from console.core.undo import UndoPlanner
+from console.core.watch import OverrideWatch, WatchProgress
 
 Watcher = Callable[[Progress], None]
 _REFUSALS = (Refused, PlanAltered, NotPermitted)
-_ALTERED = "Make a new plan; do not apply this one."
-_VERIFY = Advice(Step.VERIFY_TRAIL)
-_HASH_DIGITS = 64
+_ALTERED_MEANWHILE = "Its plan was altered in the trail while it was applied. The rest of it was not touched."
+NO_RULES = AccessRules()
 _NOT_KNOWN = "The outcome of its last items is not known yet."
+_NAP = 0.5
+_CAUSES_RECORDED = 50
+
+
+def _unseen(_progress: WatchProgress) -> None:
+    return
 
 
 def _unwatched(_progress: Progress) -> None:
@@ -81,7 +99,10 @@ class Operations:
         who: Who = NOBODY,
         origin: Origin = NOWHERE,
         owner: str = "",
+        rules: AccessRules = NO_RULES,
         reach: Callable[[str], None] = lambda _point: None,
+        budgets: Mapping[str, ReadingBudget] | None = None,
+        steady: Callable[[], float] = monotonic,
     ) -> None:
         self.backends = backends
         self.trail = trail
@@ -90,8 +111,24 @@ class Operations:
         self._read_only_backends = read_only_backends
         self._clock = clock
         self._who, self._origin = who, origin
+        self.rules = rules
         self._owner = owner or secrets.token_hex(8)
         self._reach = reach
+        self.budgets = {name: ReadingBudget() for name in backends} | dict(budgets or {})
+        """The reading budget of each backend, which everything in this process shares."""
+        self._steady = steady
+        self._listeners: list[Listener] = []
+
+    def listen(self, listener: Listener) -> None:
+        """Have `listener` called when an override ends, stops or is taken over, and when a watch ends."""
+        self._listeners.append(listener)
+
+    def _tell(self, kind: EventKind, override_id: str, text: str, *, bad: bool = False) -> None:
+        for listener in self._listeners:
+            listener(OverrideEvent(kind, override_id, text, bad))
+
+    def _budget_of(self, backend: str) -> ReadingBudget:
+        return self.budgets.setdefault(backend, ReadingBudget())
 
     # -- propose ---------------------------------------------------------------------------------
 
@@ -103,113 +140,72 @@ class Operations:
         planner = Planner(
             self.backends, trail, self._clock, self.limits.max_items, stop or Never(), self._read_only_backends
         )
-        with self._recording_refusals(action=str(operation.action), selection=str(selection)):
+        with self.recording_refusals(action=str(operation.action), selection=str(selection)):
             return planner.propose(selection, operation, pace or Now())
 
     def foreseen(self, plan: Plan, most: int) -> Iterator[tuple[str, Change]]:
         """How the first items of a plan would change if it were applied now."""
-        return foreseen(self.trail, plan, self._requeues, most)
+        return foreseen(self.trail, plan, self.writable_backend, most)
 
     def undo(self, override_id: str, stop: Stop | None = None) -> Plan:
         """Make a plan that undoes an override, for the items that are still exactly as it left them."""
         self.require_writable()
-        with self._recording_refusals(action=str(Action.UNDO), override=override_id):
-            return self._propose_undo(override_id, stop)
+        with self.recording_refusals(action=str(Action.UNDO), override=override_id):
+            planner = UndoPlanner(self.trail, self._clock, self.writable_backend, self._read_only_backends)
+            return planner.propose(override_id, stop or Never())
 
-    def _propose_undo(self, override_id: str, stop: Stop | None) -> Plan:
-        override = self.trail.override(override_id)
-        plan = self.trail.plan(override.plan_id)
-        if plan.operation.action == Action.UNDO:
-            raise PlanStale("An undo cannot be undone", fix="Requeue the items instead.")
-        self._require_unaltered(plan)
-        self._require_same(plan, override)
-        stop = stop or Never()
-        builder = PlanBuilder(self.trail, self.limits.max_items)
-        try:
-            written = [part for part in plan.parts if part.changes]
-            parts = [self._undo_part(builder, plan, override, part, stop) for part in written]
-            if stop.requested:
-                raise UsageFault("Stopped before the plan was complete", fix="Nothing was stored.")
-            return builder.seal(
-                Operation(Action.UNDO, plan.operation.attempts),
-                Now(),
-                f"undo of {override.override_id}",
-                [part for part in parts if part.selected],
-                self._clock.now(),
-                override.override_id,
-            )
-        except TrailUnavailable:
-            raise
-        except BaseException:
-            builder.discard()
-            raise
-
-    def _undo_part(
-        self, builder: PlanBuilder, plan: Plan, override: Override, part: BackendPart, stop: Stop
-    ) -> BackendPart:
-        first, selected = builder.changes, builder.selected
-        changed = self._changed(plan, override.override_id)
-        drafts = self._drafts_of(plan, part, changed)
-        # From the last intent back: if an item has several, the last one changed it.
-        for intent in reversed(self.trail.intents(override.override_id)):
-            if intent.backend == part.backend and not stop.requested:
-                builder.add(list(drafts(intent)))
-        return BackendPart(
-            part.backend,
-            part.place,
-            first,
-            builder.selected - selected,
-            builder.changes - first,
-            part.guard,
-        )
-
-    def _drafts_of(self, plan: Plan, part: BackendPart, changed: bytearray) -> Callable[[Intent], Iterator[Draft]]:
-        """How to draft the undo of an intent. If the backend is gone, every draft is skipped with that reason."""
-        try:
-            backend = self._requeues(part)
-        except (Unreachable, PlanStale) as fault:
-            why = Notice(str(fault))
-            return lambda intent: (
-                Draft(row.key, row.unit, None, "requeued", None, why) for row in self._left(intent, changed)
-            )
-        return lambda intent: self._undo_drafts(plan, part, backend, intent, changed)
-
-    def _left(self, intent: Intent, changed: bytearray) -> list[PlanRow]:
-        """The rows that this intent changed and no later one; each is returned once."""
-        rows = [row for row in rows_of(self.trail, intent) if changed[row.ordinal]]
-        for row in rows:
-            changed[row.ordinal] = 0
-        return rows
-
-    def _undo_drafts(
-        self, plan: Plan, part: BackendPart, backend: Requeues, intent: Intent, changed: bytearray
-    ) -> Iterator[Draft]:
-        rows = self._left(intent, changed)
-        units = units_of(plan, part, backend, rows, intent.at)
-        changes, now = units.per_row(units.changes), units.per_row(backend.images(units.changes))
-        items = backend.items([ItemKey.known(part.backend, row.key) for row in rows], backend.now())
-        signatures = {str(key): item.signature for key, item in items.items()}
-        for row, change, image in zip(rows, changes, now, strict=True):
-            skipped = None
-            if backend.abilities.undo is UndoKind.NONE:
-                skipped = Notice("This backend cannot undo.")
-            elif image != change.after:
-                skipped = Notice("Already picked up or changed." if image is not None else "No longer there.")
-            signature = signatures.get(row.key)
-            yield Draft(row.key, row.unit, (change.after, change.before), "requeued", signature, skipped)
+    # -- watch -----------------------------------------------------------------------------------
 
     def results(self, override_id: str) -> Iterator[Sequence[ItemResult]]:
-        """What became of the items that an override changed, as they are now, in batches. Writes nothing."""
-        override = self.trail.override(override_id)
-        plan = self.trail.plan(override.plan_id)
-        return results(self.trail, override, plan, self._requeues)
+        """The results of the items that an override requeued, read now, in batches. Writes nothing."""
+        return self.watch(override_id).read_all()
 
-    def _changed(self, plan: Plan, override_id: str) -> bytearray:
-        changed = bytearray(plan.changes)
-        for batch in self.trail.outcomes(override_id):
-            for outcome in batch:
-                changed[outcome.ordinal] |= outcome.outcome == OutcomeKind.APPLIED
-        return changed
+    def watch(self, override_id: str) -> OverrideWatch:
+        """A watch of an override, of which nothing was read yet. Reads and writes nothing but the trail."""
+        return OverrideWatch(
+            self.trail, self._clock, override_id, self.writable_backend, self._budget_of, self.limits.watch_for,
+            self._steady,
+        )
+
+    def follow(
+        self, watch: OverrideWatch, stop: Stop | None = None, show: Callable[[WatchProgress], None] = _unseen
+    ) -> WatchProgress:
+        """Look again and again until the watch is over, then record the result, once. Returns what is known at the end.
+
+        Runs in a thread of its own; `stop` ends it early. Another process may watch the same override.
+        """
+        stop = stop or Never()
+        while True:
+            progress = watch.look()
+            show(progress)
+            if progress.over:
+                self._record_result(watch)
+                return progress
+            left = max(watch.wait(), _NAP)
+            while left > 0 and not stop.requested and not watch.has_news:
+                self._clock.sleep(min(left, _NAP))
+                left -= _NAP
+            if stop.requested:
+                return progress
+
+    def _record_result(self, watch: OverrideWatch) -> None:
+        """Record the result of a watch that is over, unless another process has."""
+        progress, override_id = watch.progress, watch.override.override_id
+        if self.read_only or not progress.total:
+            return
+        body = {
+            **recorded(self._who, self._origin),
+            "override_id": override_id,
+            "plan_hash": watch.plan.hash,
+            "results": progress.counts.record(),
+            "same_cause": progress.counts.same_cause,
+            "causes": dict(progress.counts.failed_with[:_CAUSES_RECORDED]),
+            "complete": progress.complete,
+        }
+        if self.trail.add_result(override_id, watch.items, body, self._clock.now()):
+            failed = progress.counts.counts[Result.FAILED_AGAIN]
+            text = f"Override {override_id}: {progress.summary()}"
+            self._tell(EventKind.WATCH_ENDED, override_id, text, bad=bool(failed))
 
     # -- confirm and carry out -------------------------------------------------------------------
 
@@ -221,73 +217,85 @@ class Operations:
     def recorded_plan(self, plan_id: str) -> Plan:
         """A plan by its id or hash, to be confirmed. `PlanAltered` unless it is the one that was recorded."""
         self.require_writable()
-        with self._recording_refusals(plan_id=plan_id):
-            return self._recorded_plan(plan_id)
-
-    def _recorded_plan(self, plan_id: str) -> Plan:
-        whole = _is_hash(plan_id)
-        plan = self.trail.plan(Plan.id_of(plan_id) if whole else plan_id)
-        recorded = self.trail.planned(plan.id)
-        if recorded is None:
-            raise NoSuchPlan(f"{plan.id} is a draft that was never recorded", fix="Make a new plan.")
-        shown = plan_id if whole else plan.hash
-        if recorded != (shown, plan.expires_at) or shown != plan.hash:
-            raise PlanAltered(plan.id, fix=_ALTERED, advice=_VERIFY)
-        return plan
+        with self.recording_refusals(plan_id=plan_id):
+            return recorded_plan(self.trail, plan_id)
 
     def carry_out(
-        self, shown: Plan, confirmation: Confirmation, stop: Stop | None = None, watch: Watcher = _unwatched
+        self, shown: Plan, confirmation: Confirmation, stop: Stop | None = None, watch: Watcher = _unwatched, *,
+        proposal: Proposal | None = None, detached: bool = False,
     ) -> Override:
-        """Apply the plan that the person has seen. Items that have changed since are left alone and reported."""
+        """Apply the plan that the person has seen. Items that have changed since are left alone and reported.
+
+        With a proposal, this is its approval. A detached override is only queued: a runner carries it out.
+        """
         self.require_writable()
         facts = {"plan_id": shown.id, "plan_hash": shown.hash, "action": str(shown.operation.action)}
         given = {"reason": confirmation.reason, **recorded(confirmation.who, confirmation.origin)}
-        with self._recording_refusals(Fault, **facts, **given):
+        with self.recording_refusals(Fault, **facts, **given):
             plan = self.trail.plan(shown.id)
             if (plan.hash, plan.expires_at) != (shown.hash, shown.expires_at):
-                raise PlanAltered(shown.id, fix=_ALTERED, advice=_VERIFY)
-            self._require_unaltered(plan)
-            self._require_confirmed(plan, confirmation)
+                raise altered(shown.id)
+            digests = require_unaltered(self.trail, plan)
+            self._require_confirmed(plan, confirmation, proposal)
+            self._require_allowed(plan, confirmation, proposal)
             backends = self._written(plan)
             override_id = f"o{secrets.token_hex(5)}"
-            self.trail.begin(override_id, plan, confirmation, self._owner, self._clock.now())
+            self.trail.begin(
+                override_id, plan, confirmation, self._owner, self._clock.now(),
+                rules=self.rules, proposal=proposal, detached=detached,
+            )
+        if detached:
+            return self.trail.override(override_id)
         authority = _authority(confirmation, override_id)
-        return self._carry(plan, backends, override_id, authority, bytearray(plan.changes), stop or Never(), watch)
+        with self.trail.holding(plan.id, digests):
+            return self._carry(plan, backends, override_id, authority, bytearray(plan.changes), stop or Never(), watch)
 
-    def _require_unaltered(self, plan: Plan) -> None:
-        hash = PlanHash()
-        for first, last in ((0, plan.changes - 1), (FIRST_SKIPPED, -1)):
-            for block in self.trail.blocks(plan.id, first, last):
-                hash.add(block)
-        if hash.seal(plan) != plan.hash:
-            raise PlanAltered(plan.id, fix=_ALTERED, advice=_VERIFY)
+    def _require_allowed(self, plan: Plan, confirmation: Confirmation, proposal: Proposal | None) -> None:
+        """Require that the rules of the config let this person apply the plan, alone or as an approver."""
+        who, action, changes = confirmation.who, str(plan.operation.action), changes_in(plan)
+        if proposal is None:
+            self.rules.require(who, action, changes)
+            self.rules.require_no_approval(plan)
+            return
+        self.require_approver(proposal, who, confirmation.origin)
 
-    def _require_same(self, plan: Plan, override: Override) -> None:
-        """Require that the override has the plan that was confirmed. The plan comes from a table that could be edited;
-        the confirmation is a record."""
-        if plan.hash != self.trail.confirmed_hash(override.override_id):
-            what = f"{override.override_id} was confirmed for another plan than {plan.id}"
-            raise PlanAltered(what, fix=_ALTERED, advice=_VERIFY)
+    def require_approver(self, proposal: Proposal, who: Who, origin: Origin) -> None:
+        """Require that the rules let this person approve a proposal. One's own needs the right to make the change, and
+        can only be approved where nobody else has to."""
+        self.rules.require_approver(who, proposal.action, proposal.changes)
+        if not same_person(proposal.submitted, recorded(who, origin)):
+            return
+        rule = self.rules.approval_for(proposal.changes)
+        if rule is not None or proposal.second_person is not None:
+            where = "" if rule is None else rule.line
+            raise NotAllowed(f"{proposal.who} proposed this, so somebody else must approve it", where=where)
+        self.rules.require(who, proposal.action, proposal.changes)
 
-    def _require_confirmed(self, plan: Plan, confirmation: Confirmation) -> None:
-        self._require_unexpired(plan)
+    def _require_approved(self, plan: Plan, override: Override) -> None:
+        """Require the approval that the rules of this process demand: who confirmed it may have used others."""
+        rule = self.rules.approval_for(changes_in(plan))
+        if rule is None:
+            return
+        name, confirmed = override.override_id, override.confirmed
+        fix = "Stop it, and submit the plan."
+        if confirmed.get("proposal") is None:
+            raise NotAllowed(f"Override {name} was confirmed without approval", where=rule.line, fix=fix)
+        submitted = self.trail.proposal(plan.id)
+        same_role = rule.compare is Compare.ROLE and role_of(confirmed) == submitted.role
+        if same_role or same_person(submitted.submitted, confirmed):
+            raise NotAllowed(f"Override {name} was approved by its proposer", where=rule.line, fix=fix)
+
+    def _require_confirmed(self, plan: Plan, confirmation: Confirmation, proposal: Proposal | None) -> None:
+        end = plan.expires_at if proposal is None else proposal.expires_at
+        require_unexpired(self.trail, end, self._clock.now())
         form = ConfirmationForm(plan, self.limits)
         if (fault := form.problem(confirmation.reason, confirmation.count)) is not None:
+            if proposal is not None and isinstance(fault, NotConfirmed):  # the number is all that is missing
+                fault.advice = Advice(Step.CONFIRM, str(plan.changes))
             raise fault
 
-    def _require_unexpired(self, plan: Plan) -> None:
-        """Require that the plan is not too old, by the last record too: this machine's clock may have been set back."""
-        expired, now = f"The plan expired at {plan.expires_at:%H:%M:%S}Z", self._clock.now()
-        if now >= plan.expires_at:
-            raise PlanExpired(expired, fix="Make a new plan.")
-        for last in self.trail.newest(limit=1):
-            latest = latest_time(last.at, last.body)
-            if latest >= plan.expires_at:
-                clock = f"this machine's clock is {duration(latest - now)} behind the trail's last record"
-                raise PlanExpired(f"{expired}, and {clock}", fix="Set the clock, then make a new plan.")
-
     @contextmanager
-    def _recording_refusals(
+    def recording_refusals(
         self, refusals: type[Fault] | tuple[type[Fault], ...] = _REFUSALS, **facts: Any
     ) -> Iterator[None]:
         """Record what is refused. In read-only mode nothing is recorded, and a trail that fails cannot record it."""
@@ -313,12 +321,15 @@ class Operations:
         stop: Stop,
         watch: Watcher,
         counts: Mapping[str, int] | None = None,
+        *,
+        new_canary: bool = False,
+        as_runner: bool = False,
     ) -> Override:
         progress = Progress(override_id, plan.changes)
         for kind, count in (counts or {}).items():
             if kind != NOT_APPLIED:
                 progress.counts[OutcomeKind(kind)] += count
-        carrier = Executor(
+        executor = Executor(
             self.trail,
             self._clock,
             stop,
@@ -331,26 +342,46 @@ class Operations:
             progress=progress,
             watch=watch,
             reach=self._reach,
+            budget_of=self._budget_of,
+            new_canary=new_canary,
         )
         try:
-            self._run(carrier, backends, override_id, progress)
+            self._run(executor, backends, override_id, progress, as_runner)
         except (TrailUnavailable, TrailBroken) as fault:
-            raise _interrupted(fault, plan, progress, carrier.unrecorded) from fault
-        return self.trail.override(override_id)
+            raise _interrupted(fault, plan, progress, executor.unrecorded) from fault
+        except PlanAltered:
+            fix = f"{_on_record(plan, progress)} Make a new plan for the rest."
+            what = f"{plan.id}, while {override_id} applied it"
+            raise PlanAltered(what, fix=fix, advice=Advice(Step.VERIFY_TRAIL)) from None
+        except LeaseLost:
+            taken = f"Override {override_id} was taken over by another process."
+            self._tell(EventKind.TAKEN_OVER, override_id, taken, bad=True)
+            raise
+        override = self.trail.override(override_id)
+        ended = EventKind.FINISHED if override.state is OverrideState.FINISHED else EventKind.STOPPED
+        self._tell(ended, override_id, end_sentence(override), bad=ended is EventKind.STOPPED)
+        return override
 
     def _run(
-        self, carrier: Executor, backends: Sequence[tuple[BackendPart, Requeues]], override_id: str, progress: Progress
+        self, executor: Executor, backends: Sequence[tuple[BackendPart, Requeues]], override_id: str,
+        progress: Progress, as_runner: bool,
     ) -> None:
         """Apply each backend's part in turn, and record how it ended."""
         try:
             for part, backend in backends:
-                carrier.carry(part, backend)
+                executor.carry(part, backend)
         except Ended as end:
-            self._mark(override_id, end.state, end.note)
+            if as_runner and isinstance(end, StoppedBySignal):  # another runner, or this one later, goes on
+                self._mark(override_id, OverrideState.QUEUED, "")
+            else:
+                self._mark(override_id, end.state, end.note)
         except BackendFault as fault:
             self._mark(override_id, OverrideState.STOPPED, str(fault))
+        except PlanAltered:
+            self._mark(override_id, OverrideState.STOPPED, _ALTERED_MEANWHILE)
+            raise
         else:
-            self._mark(override_id, OverrideState.FINISHED, progress.note)
+            self._mark(override_id, OverrideState.FINISHED, _last_note(progress, executor))
 
     def _mark(self, override_id: str, state: OverrideState, note: str) -> None:
         """Set the state, only while this process has the lease: another process may have taken over the override."""
@@ -358,28 +389,81 @@ class Operations:
 
     # -- resume and settle -----------------------------------------------------------------------
 
+    def resume_form(self, override_id: str, count: int | None = None) -> ConfirmationForm | None:
+        """What has to be asked before an override is resumed; None if nothing.
+
+        One with a canary is confirmed again when it had stopped, for whatever reason: its canary may have failed.
+        A number that is given without being asked for is checked too.
+        """
+        override = self.trail.override(override_id)
+        plan = self.trail.plan(override.plan_id)
+        left = plan.changes - sum(override.counts.values())
+        needed = override.state is OverrideState.STOPPED and isinstance(plan.pace, Canary)
+        if not left or not (needed or count is not None):
+            return None
+        return ConfirmationForm(plan, self.limits, changes=left, resumes=True)
+
     def resume(
-        self, override_id: str, who: Who, origin: Origin, stop: Stop | None = None, watch: Watcher = _unwatched
+        self,
+        override_id: str,
+        who: Who,
+        origin: Origin,
+        stop: Stop | None = None,
+        watch: Watcher = _unwatched,
+        *,
+        count: int | None = None,
+        as_runner: bool = False,
     ) -> Override:
-        """Settle unresolved intents, then continue with the first item that has no outcome."""
+        """Settle unresolved intents, then continue with the first item that has no outcome.
+
+        One that had stopped begins with a new canary and needs the `count` of the items that are left, see
+        `resume_form`. A runner continues what somebody else has confirmed, and is not asked again: it takes only what
+        stopped with its process or terminal. When it is stopped itself, the override is queued again.
+        """
         self.require_writable()
         override = self.trail.override(override_id)
         if override.state.over:
             raise PlanStale(f"Override {override.override_id} is finished", fix="There is nothing to resume.")
+        form = None if as_runner else self.resume_form(override.override_id, count)
+        if form is not None and (fault := form.problem(override.reason, count)) is not None:
+            raise fault
         plan = self.trail.plan(override.plan_id)
-        self._require_unaltered(plan)
-        self._require_same(plan, override)
+        digests = require_unaltered(self.trail, plan)
+        require_plan_of(self.trail, plan, override)
         backends = self._written(plan)
+        with self.recording_refusals(override=override.override_id):
+            self._require_approved(plan, override)
+            if not as_runner:
+                self.rules.require(who, str(plan.operation.action), changes_in(plan))
         confirmation = Confirmation(who, origin, override.reason, plan.changes, override.ticket)
+        with self.trail.holding(plan.id, digests):
+            return self._continue(plan, backends, override, confirmation, stop or Never(), watch, as_runner=as_runner)
+
+    def _continue(
+        self,
+        plan: Plan,
+        backends: Sequence[tuple[BackendPart, Requeues]],
+        override: Override,
+        confirmation: Confirmation,
+        stop: Stop,
+        watch: Watcher,
+        *,
+        as_runner: bool,
+    ) -> Override:
         self.trail.take_over(override.override_id, self._owner, self._clock.now(), confirmation)
         try:
             self._settle(plan, override.override_id)
         except BackendFault as fault:
-            self._mark(override.override_id, OverrideState.STOPPED, f"{fault}. {_NOT_KNOWN}")
+            state = OverrideState.QUEUED if as_runner else OverrideState.STOPPED
+            self._mark(override.override_id, state, f"{fault}. {_NOT_KNOWN}")
             return self.trail.override(override.override_id)
         done, counts = self._done(plan, override.override_id), self.trail.override(override.override_id).counts
         authority = _authority(confirmation, override.override_id)
-        return self._carry(plan, backends, override.override_id, authority, done, stop or Never(), watch, counts)
+        stopped = override.state is OverrideState.STOPPED
+        return self._carry(
+            plan, backends, override.override_id, authority, done, stop, watch, counts, new_canary=stopped,
+            as_runner=as_runner,
+        )
 
     def settle_unresolved(self, who: Who, origin: Origin) -> list[Override]:
         """Settle every intent without an outcome whose process is gone: read its items again and record what happened.
@@ -401,22 +485,37 @@ class Operations:
         try:
             override = self.trail.override(override_id)
             plan = self.trail.plan(override.plan_id)
-            self._require_unaltered(plan)
-            self._require_same(plan, override)
+            digests = require_unaltered(self.trail, plan)
+            require_plan_of(self.trail, plan, override)
             for part in plan.parts:
                 if part.backend in where:
-                    self._requeues(part).now()
+                    self.writable_backend(part).now()
             confirmation = Confirmation(who, origin, override.reason, plan.changes, override.ticket)
             self.trail.take_over(override_id, self._owner, self._clock.now(), confirmation)
         except (BackendFault, NoSuchOverride, NoSuchPlan, OverrideRunning, PlanAltered, PlanStale, TrailBroken):
             return False
         try:
-            self._settle(plan, override_id)
-        except BackendFault as fault:
-            self._mark(override_id, OverrideState.STOPPED, f"Interrupted. {fault}. {_NOT_KNOWN}")
+            settled, note = self._settled_now(plan, digests, override_id)
+            self._mark_interrupted(override, note)
+        except LeaseLost:  # this process was suspended for so long that another one has taken over
             return False
-        self._mark(override_id, OverrideState.STOPPED, "Interrupted. The outcome of its last items is on record.")
-        return True
+        return settled
+
+    def _settled_now(self, plan: Plan, digests: Digests, override_id: str) -> tuple[bool, str]:
+        """Settle what is open, under the lease. Returns whether that was possible, and the note for the override."""
+        try:
+            with self.trail.holding(plan.id, digests):
+                self._settle(plan, override_id)
+        except (BackendFault, PlanAltered) as fault:
+            return False, f"{fault}. {_NOT_KNOWN}"
+        return True, "The outcome of its last items is on record."
+
+    def _mark_interrupted(self, before: Override, note: str) -> None:
+        """Set the state of an override after its last items were settled. What was confirmed for a runner and not
+        stopped waits for one again."""
+        waits = before.detached and before.state in (OverrideState.RUNNING, OverrideState.QUEUED)
+        why = f"{INTERRUPTED} {note}" if before.state in (OverrideState.RUNNING, OverrideState.QUEUED) else note
+        self._mark(before.override_id, OverrideState.QUEUED if waits else OverrideState.STOPPED, why)
 
     def _settle(self, plan: Plan, override_id: str) -> None:
         parts = {part.backend: part for part in plan.parts}
@@ -424,8 +523,9 @@ class Operations:
         for intent in open_intents:
             part = parts[intent.backend]
             rows = rows_of(self.trail, intent)
-            outcomes = settle(plan, part, self._requeues(part), rows, intent.at)
-            body = {"backend": part.backend, "plan_hash": plan.hash, "settled": True}
+            outcomes = settle(plan, part, self.writable_backend(part), rows, intent.at, override_id)
+            action = str(plan.operation.action)
+            body = {"backend": part.backend, "action": action, "plan_hash": plan.hash, "settled": True}
             with suppress(PlanStale):  # its own process was alive after all, and has recorded the outcome itself
                 self.trail.conclude(override_id, self._owner, intent.seq, outcomes, body, self._clock.now())
 
@@ -451,7 +551,7 @@ class Operations:
 
     def _ask(self, override_id: str, request: Request) -> None:
         self.require_writable()
-        with self._recording_refusals(override=override_id, request=request.value):
+        with self.recording_refusals(override=override_id, request=request.value):
             self.trail.ask(self.trail.override(override_id).override_id, request, self._who, self._origin)
 
     # -- rules -----------------------------------------------------------------------------------
@@ -467,9 +567,19 @@ class Operations:
         for part in written:
             if part.backend in self._read_only_backends:
                 raise ReadOnlyRefused("the config says so for this backend", where=part.backend)
-        return [(part, self._requeues(part)) for part in written]
+        found = [(part, self.writable_backend(part)) for part in written]
+        if plan.operation.action == Action.DISCARD:
+            for part, backend in found:
+                self._require_same_discard(part, backend)
+        return found
 
-    def _requeues(self, part: BackendPart) -> Requeues:
+    def _require_same_discard(self, part: BackendPart, backend: Requeues) -> None:
+        """Require that a discard still does what the plan said: its rule may have changed in the config."""
+        if Action.DISCARD not in backend.abilities.actions or deletes_items(backend.abilities) != part.deletes:
+            raise PlanStale("What a discard does here has changed", where=part.backend, fix="Make a new plan.")
+
+    def writable_backend(self, part: BackendPart) -> Requeues:
+        """The backend of a part of a plan. Raises a fault unless it is attached, the same one, and can be changed."""
         backend = self.backends.get(part.backend)
         if backend is None:
             raise Unreachable(NOT_ATTACHED, where=part.backend)
@@ -480,14 +590,13 @@ class Operations:
                 fix="Make a new plan.",
             )
         if not isinstance(backend, Requeues):
-            raise Refused("This backend cannot be changed", where=part.backend)
+            raise PlanStale("This backend cannot be changed any more", where=part.backend)
         return backend
 
 
 def _interrupted(fault: TrailUnavailable | TrailBroken, plan: Plan, progress: Progress, unrecorded: int) -> Fault:
     """The fault of the trail, with what the override has done so far, what is on record, and how to go on."""
-    counts = {kind.value: count for kind, count in progress.counts.items()}
-    done = f"On record: {outcome_summary(counts, str(plan.operation.action))} of {plan.changes}."
+    done = _on_record(plan, progress)
     if unrecorded:
         done += f" The outcome of {unrecorded} more items is not on record yet."
     if isinstance(fault, TrailBroken):
@@ -496,8 +605,23 @@ def _interrupted(fault: TrailUnavailable | TrailBroken, plan: Plan, progress: Pr
     return TrailLost(fault.detail, where=fault.where, fix=fix, advice=Advice(Step.RESUME, progress.override_id))
 
 
-def _is_hash(text: str) -> bool:
-    return len(text) == _HASH_DIGITS and all(char in "0123456789abcdef" for char in text)
+def _on_record(plan: Plan, progress: Progress) -> str:
+    counts = {kind.value: count for kind, count in progress.counts.items()}
+    return f"On record: {outcome_summary(counts, str(plan.operation.action))} of {plan.changes}."
+
+
+def _last_note(progress: Progress, executor: Executor) -> str:
+    """What is worth knowing about a finished override: the canary, or when its last item runs."""
+    if executor.last_due is None:
+        return progress.note
+    due = instant(executor.last_due.replace(microsecond=0))
+    return f"The last item runs at {due}. The due times are stored in its system, so this process may end."
+
+
+def end_sentence(override: Override) -> str:
+    """How an override ended, in one line."""
+    text = f"Override {override.override_id} {override.state}: {outcome_summary(override.counts, override.action)}"
+    return f"{text}. {override.note}" if override.note else text
 
 
 def _authority(confirmation: Confirmation, override_id: str) -> Authority:

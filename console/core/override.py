@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -11,11 +11,14 @@ from typing import Any, NamedTuple, assert_never
 
 from console.core.backend import Action, OutcomeKind
 from console.core.capabilities import ActionSpec
+from console.core.recovery import Result, ResultCounts
 
 
 class OverrideState(StrEnum):
     """The state of an override. A finished one cannot be resumed."""
 
+    QUEUED = "queued"
+    """Confirmed; a runner carries it out."""
     RUNNING = "running"
     PAUSED = "paused"
     STOPPED = "stopped"
@@ -24,6 +27,13 @@ class OverrideState(StrEnum):
     @property
     def over(self) -> bool:
         return self is OverrideState.FINISHED
+
+
+TERMINAL_GONE = "Stopped: its terminal is gone."
+INTERRUPTED = "Interrupted."
+ABANDONED = "Abandoned."
+UNWANTED_STOPS = (TERMINAL_GONE, INTERRUPTED, ABANDONED)
+"""The beginnings of the notes of overrides that nobody wanted to stop."""
 
 
 class Request(StrEnum):
@@ -44,6 +54,8 @@ class ItemOutcome(NamedTuple):
 
 
 NOT_APPLIED = "not_applied"
+CANARY_NOTE = "Canary "
+"""The beginning of the note of an override that its canary stopped. No other note begins like this."""
 
 
 class Intent(NamedTuple):
@@ -56,6 +68,21 @@ class Intent(NamedTuple):
     ranges: tuple[tuple[int, int], ...]
     """First and last ordinal, both included. One range, unless some items are tried again."""
     at: datetime
+    concluded: int | None = None
+    """The record with its outcomes."""
+
+
+def ranges(ordinals: Sequence[int]) -> list[list[int]]:
+    """Ordinals as pairs of first and last: one pair, unless some items are tried again."""
+    if ordinals and ordinals[-1] - ordinals[0] == len(ordinals) - 1:
+        return [[ordinals[0], ordinals[-1]]]
+    pairs: list[list[int]] = []
+    for ordinal in ordinals:
+        if pairs and pairs[-1][1] == ordinal - 1:
+            pairs[-1][1] = ordinal
+        else:
+            pairs.append([ordinal, ordinal])
+    return pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +105,56 @@ class Override:
     confirmed: dict[str, Any] = field(default_factory=dict)
     """The body of its confirmation record."""
 
+    result: dict[str, Any] | None = None
+    """The body of its `result` record, with the results of its items. None until a watch has ended."""
+    undone_by: tuple[str, ...] = ()
+    """The overrides that undo this one, in order."""
+
     @property
     def action(self) -> str:
         return str(self.confirmed.get("action", ""))
+
+    @property
+    def undo_of(self) -> str | None:
+        """The override that this one undoes."""
+        return self.confirmed.get("undo_of")
+
+    @property
+    def results(self) -> ResultCounts | None:
+        """The recorded results of its items; None until a watch has ended."""
+        return None if self.result is None else ResultCounts.of_record(self.result)
+
+    def note_beside(self, results: ResultCounts | None) -> str:
+        """The note; empty where these results say more: after a canary, and after a pace once no item waits."""
+        if self.state is not OverrideState.FINISHED or results is None:
+            return self.note
+        is_over = self.note.startswith("Canary") or not results.counts[Result.NOT_RUN_YET]
+        return "" if is_over else self.note
+
+    @property
+    def state_label(self) -> str:
+        """The state in words: "finished", "stopped", "finished, undone by o1a2"."""
+        return f"{self.state}, undone by {', '.join(self.undone_by)}" if self.undone_by else str(self.state)
+
+    @property
+    def stopped_by_canary(self) -> bool:
+        return self.state is OverrideState.STOPPED and self.note.startswith(CANARY_NOTE)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it could be resumed, and nobody is about to: neither its own process nor a runner."""
+        return not self.state.over and not self.alive and self.state is not OverrideState.QUEUED
+
+    @property
+    def detached(self) -> bool:
+        """Whether it was confirmed for a runner."""
+        return bool(self.confirmed.get("detached"))
+
+    @property
+    def proposed_by(self) -> str | None:
+        """Who proposed it, if it was approved by somebody."""
+        found = self.confirmed.get("proposed_by")
+        return found if isinstance(found, str) else None
 
 
 # The words for what an override did to its items, the same in every front end. The trail stores what happened to the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -70,6 +70,8 @@ class BackendPart:
     selected: int
     changes: int
     guard: tuple[str, ...] = ()
+    deletes: bool = False
+    """Its changes delete the items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,11 @@ class Plan:
         """How many items would change. This is the number that a person confirms."""
         return sum(part.changes for part in self.parts)
 
+    @property
+    def deletes(self) -> bool:
+        """Whether it deletes items, which cannot be undone."""
+        return any(part.deletes and part.changes for part in self.parts)
+
     def body(self) -> dict[str, Any]:
         """Everything that the hash covers beside the rows, as JSON values. The expiry is not part of it."""
         return {
@@ -133,6 +140,7 @@ class Plan:
                     "selected": s.selected,
                     "changes": s.changes,
                     "guard": list(s.guard),
+                    "deletes": s.deletes,
                 }
                 for s in self.parts
             ],
@@ -169,6 +177,14 @@ class Block(NamedTuple):
     first: int
     items: int
     body: bytes
+
+    def digest(self) -> tuple[int, bytes]:
+        """How many rows it has, and a digest of them."""
+        return self.items, hashlib.sha256(self.body).digest()
+
+
+Digests = Mapping[int, tuple[int, bytes]]
+"""Every block of a plan: the ordinal of its first row → its digest."""
 
 
 def pack(

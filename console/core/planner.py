@@ -10,12 +10,24 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain
 
+from console.core.action_rules import CANNOT_BE_UNDONE, DELETES
 from console.core.advice import Advice, Notice, Step
-from console.core.backend import Action, Backend, Draft, Operation, PageRequest, Requeues, Throughput, WarnsOfPlans
+from console.core.backend import (
+    Abilities,
+    Action,
+    Backend,
+    Draft,
+    Operation,
+    PageRequest,
+    Requeues,
+    Throughput,
+    UndoKind,
+    WarnsOfPlans,
+)
 from console.core.faults import BackendFault, NotNarrowed, TooMany, TrailUnavailable, Unreachable, UsageFault
 from console.core.item import ItemKey
 from console.core.listing import Listing, SignatureMatch, page_of
-from console.core.pace import Pace
+from console.core.pace import Now, Pace
 from console.core.plan import (
     BLOCK_ITEMS,
     FIRST_SKIPPED,
@@ -29,13 +41,13 @@ from console.core.plan import (
     Selection,
     pack,
 )
-from console.core.ports import Clock, Stop, Trail
+from console.core.ports import Clock, PlanStore, Stop
 from console.core.query import NATURAL, Field, Term
 from console.core.text import duration
 
 _PAGE = 500
 _REASONS_KEPT = 200
-"""Reasons, causes and warnings are counted by their text. Above this many different texts, the rest is `others`."""
+"""Reasons, causes and warnings are counted by their text, up to this many different texts. The rest is `others`."""
 _SOON = timedelta(minutes=1)
 NOT_ATTACHED = "it is not configured, or could not be opened"
 _NO_SUCH_ITEM = Notice("No such item.")
@@ -45,8 +57,7 @@ _NO_SUCH_ITEM = Notice("No such item.")
 class PlanBuilder:
     """A plan while it is made: its rows are numbered, hashed, stored and counted batch by batch."""
 
-    trail: Trail | None
-    max_items: int
+    trail: PlanStore | None
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
     hash: PlanHash = field(default_factory=PlanHash)
     changes: int = 0
@@ -146,6 +157,24 @@ def _block(first: int, drafts: Sequence[Draft]) -> Block:
     return pack(first, keys, units, befores, _texts(skipped), _texts(warnings))
 
 
+def deletes_items(abilities: Abilities) -> bool:
+    """Whether a discard deletes items."""
+    return abilities.discard is not None and abilities.discard.deletes
+
+
+def read_only_notice(backend: str) -> Notice:
+    """Why nothing in this backend will be changed."""
+    return Notice(f"{backend} is read-only in the config.")
+
+
+def _cannot(backend: Backend, operation: Operation) -> Notice:
+    """Why a backend does not have this action."""
+    text = f"{backend.name} cannot {operation.action.replace('_', ' ')} items."
+    if operation.action == Action.DISCARD and isinstance(backend, Requeues):
+        text += f" {backend.abilities.no_discard}"
+    return Notice(text)
+
+
 def _texts(notices: Sequence[Notice | None]) -> list[str | None]:
     return [None if notice is None else notice.text for notice in notices]
 
@@ -164,18 +193,29 @@ def _in_order(keys: Sequence[ItemKey], drafts: Iterable[Draft]) -> list[Draft]:
     return sorted(found, key=lambda draft: of_unit[draft.unit or draft.key])
 
 
-def _end_of_unit(drafts: Sequence[Draft], limit: int) -> int:
-    """The number of drafts up to the limit, or a few more, so that the last unit is complete."""
-    while 0 < limit < len(drafts) and drafts[limit].unit and drafts[limit].unit == drafts[limit - 1].unit:
-        limit += 1
-    return limit
+def _splits_unit(drafts: Sequence[Draft], n: int) -> bool:
+    """Whether a cut before draft `n` is inside a unit."""
+    return 0 < n < len(drafts) and drafts[n].unit != "" and drafts[n].unit == drafts[n - 1].unit
+
+
+def _end_of_unit(drafts: Sequence[Draft], limit: int, most: int) -> int:
+    """The number of drafts up to the limit, or a few more, so that the last unit is complete; without that unit if it
+    has more drafts than `most` leaves room for."""
+    end = limit
+    while _splits_unit(drafts, end):
+        end += 1
+    if end > most:
+        end = limit
+        while _splits_unit(drafts, end):
+            end -= 1
+    return end
 
 
 class Planner:
     """Makes one plan from a selection in several backends."""
 
     def __init__(
-        self, backends: Mapping[str, Backend], trail: Trail | None, clock: Clock, max_items: int, stop: Stop,
+        self, backends: Mapping[str, Backend], trail: PlanStore | None, clock: Clock, max_items: int, stop: Stop,
         read_only: Collection[str] = (),
     ) -> None:
         self._backends = backends
@@ -188,10 +228,12 @@ class Planner:
         self._match: SignatureMatch | None = None
 
     def propose(self, selection: Selection, operation: Operation, pace: Pace) -> Plan:
+        if operation.action == Action.DISCARD and not isinstance(pace, Now):
+            raise UsageFault("A discard has no pace: a discarded item does not run", fix="Discard without a pace.")
         self._require_narrowed(selection)
         description, selection = str(selection), self._first_of_all(selection)
         self._require_few(selection)
-        builder = PlanBuilder(self._trail, self._max_items)
+        builder = PlanBuilder(self._trail)
         try:
             parts = [
                 part
@@ -247,13 +289,23 @@ class Planner:
             return None
         changes = builder.changes - first
         abilities = backend.abilities if isinstance(backend, Requeues) else None
-        if changes and abilities is not None and operation.action == Action.REQUEUE:
+        if changes and abilities is not None:
+            self._warn(builder, backend, abilities, operation, changes)
+        guard = () if abilities is None else abilities.guard
+        deletes = abilities is not None and operation.action == Action.DISCARD and deletes_items(abilities)
+        return BackendPart(backend.name, backend.place, first, builder.selected - selected, changes, guard, deletes)
+
+    def _warn(
+        self, builder: PlanBuilder, backend: Backend, abilities: Abilities, operation: Operation, changes: int
+    ) -> None:
+        """Warn of what the action does to the backend as a whole."""
+        if operation.action == Action.REQUEUE:
             builder.forecast(abilities.throughput, changes)
             if isinstance(backend, WarnsOfPlans):
                 for notice in backend.plan_warnings(changes):
                     builder.warn(notice, changes)
-        guard = () if abilities is None else abilities.guard
-        return BackendPart(backend.name, backend.place, first, builder.selected - selected, changes, guard)
+        if operation.action == Action.DISCARD and abilities.undo_of(Action.DISCARD) is UndoKind.NONE:
+            builder.warn(DELETES if deletes_items(abilities) else CANNOT_BE_UNDONE, changes)
 
     def _limited(
         self, builder: PlanBuilder, selection: Selection, batches: Iterator[Sequence[Draft]]
@@ -265,10 +317,15 @@ class Planner:
             if limit is None:
                 yield drafts
                 continue
-            left = limit - builder.selected
+            left, room = limit - builder.selected, self._max_items - builder.selected
             if left <= 0:
                 return
-            yield drafts[: _end_of_unit(drafts, left)]
+            end = _end_of_unit(drafts, left, max(left, room))
+            if end == 0 and not builder.selected:  # the first unit alone is too large, and is refused
+                end = len(drafts)
+            yield drafts[:end]
+            if end < len(drafts):
+                return
 
     def _too_many(self, selection: Selection) -> TooMany:
         return TooMany(
@@ -278,41 +335,42 @@ class Planner:
         )
 
     def _size(self, selection: Selection) -> str:
+        unknown = f"more than {self._max_items}"
         if isinstance(selection, Marked):
-            return str(len(selection.keys))
+            return str(marked) if (marked := len(set(selection.keys))) > self._max_items else unknown
         total, exact = 0, True
         for backend in self._meant(selection):
             asked = selection.filter.for_backend(backend.name)
             if asked is None or asked.terms_for(Field.CAUSE):
-                return f"more than {self._max_items}"
+                return unknown
             try:
                 counts = backend.counts(asked, self._clock.now(), None)
             except BackendFault:
-                return f"more than {self._max_items}"
+                return unknown
             total += sum(count.value for count in counts.values())
             exact = exact and all(count.exact for count in counts.values())
         if selection.limit is not None and selection.limit <= total:
-            return str(selection.limit)
+            total, exact = selection.limit, True
+        if total <= self._max_items:  # a unit has more items than were selected, or they have changed meanwhile
+            return unknown
         return str(total) if exact else f"at least {total}"
 
     # -- what is selected in one backend ---------------------------------------------------------
 
     def _drafts(self, backend: Backend, selection: Selection, operation: Operation) -> Iterator[Sequence[Draft]]:
         if backend.name in self._read_only:
-            yield from self._all_skipped(backend, selection, Notice(f"{backend.name} is read-only in the config."))
+            yield from self._all_skipped(backend, selection, read_only_notice(backend.name))
             return
         if not isinstance(backend, Requeues) or operation.action not in backend.abilities.actions:
-            why = Notice(f"{backend.name} cannot {operation.action.replace('_', ' ')} items.")
-            yield from self._all_skipped(backend, selection, why)
+            yield from self._all_skipped(backend, selection, _cannot(backend, operation))
             return
         now = backend.now()
         if isinstance(selection, Marked):
-            keys = list(dict.fromkeys(key for key in selection.keys if key.backend == backend.name))
-            yield from self._of_keys(backend, keys, operation, now)
+            yield from self._of_keys(backend, self._marked_in(backend, selection), operation, now)
             return
         asked = selection.filter.for_backend(backend.name)
         assert asked is not None
-        found = backend.drafts(asked, selection.sort, operation, now, self._stop)
+        found = backend.drafts(asked, selection.sort.within, operation, now, self._stop)
         causes = asked.terms_for(Field.CAUSE)
         yield from self._of_one_cause(causes, found) if causes else found
 
@@ -325,6 +383,10 @@ class Planner:
             for signature in {draft.signature for draft in drafts}:
                 self._match.require_unambiguous(signature)
             yield drafts
+
+    def _marked_in(self, backend: Backend, selection: Marked) -> list[ItemKey]:
+        """The marked items of one backend, each once."""
+        return list(dict.fromkeys(key for key in selection.keys if key.backend == backend.name))
 
     def _of_keys(
         self, backend: Requeues, keys: Sequence[ItemKey], operation: Operation, now: datetime
@@ -347,11 +409,8 @@ class Planner:
 
     def _all_skipped(self, backend: Backend, selection: Selection, reason: Notice) -> Iterator[Sequence[Draft]]:
         if isinstance(selection, Marked):
-            yield [
-                Draft(str(key), "", None, "unknown", None, reason)
-                for key in selection.keys
-                if key.backend == backend.name
-            ]
+            keys = self._marked_in(backend, selection)
+            yield [Draft(str(key), "", None, "unknown", None, reason) for key in keys]
             return
         for keys in self._keys(backend, selection, backend.now()):
             yield [Draft(str(key), "", None, "unknown", None, reason) for key in keys]

@@ -89,6 +89,8 @@ class RetryPolicy:
     unrecoverable: tuple[str, ...] = ()
     retries_failed: bool = False
     """Whether the system retries failed items itself after the backoff. Otherwise it runs only scheduled ones."""
+    items_have_limits: bool = False
+    """Whether the limit is stored with each item; `max_attempts` is then for items without one."""
 
     def hopeless(self, error: str | None) -> str | None:
         """The first unrecoverable pattern found in this error."""
@@ -104,7 +106,8 @@ class RetryPolicy:
         return self.backoff.bounds(failures) if self.backoff else None
 
     def __str__(self) -> str:
-        limit = "no limit" if self.max_attempts is None else f"{self.max_attempts} attempts"
+        own = "the limit of each item" if self.items_have_limits else "no limit"
+        limit = own if self.max_attempts is None else f"{self.max_attempts} attempts"
         parts = [limit, str(self.backoff) if self.backoff else "no backoff"]
         if not self.retryable:
             parts.append("not retryable")
@@ -165,8 +168,8 @@ class Facts(NamedTuple):
     """Why it is marked as terminal, if it is."""
     ignored: str | None = None
     """Why its system ignores it when its status is ready."""
-    reclaimed: bool = False
-    """Whether its system takes up stuck items again itself while attempts are left."""
+    reclaimed: bool | None = False
+    """Whether its system takes up stuck items again itself while attempts are left. None: nobody can tell."""
     stuck_note: str | None = None
     """What else is known about it if it is stuck."""
     stuck: str | None = None
@@ -249,7 +252,7 @@ def _running(facts: Facts, policy: RetryPolicy, now: datetime, recoverable: bool
         why += f"; {facts.stuck_note}"
     elif not attempts_left:
         why += f"; {facts.attempts} of {limit} attempts used"
-    again = attempts_left and facts.reclaimed and facts.ignored is None
+    again = facts.reclaimed if attempts_left and facts.ignored is None else False
     return Verdict(Condition.STUCK, why, None, again, recoverable)
 
 

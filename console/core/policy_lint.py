@@ -29,19 +29,19 @@ def lint(policy: RetryPolicy) -> list[PolicyWarning]:
 
 def _limits(policy: RetryPolicy) -> Iterator[PolicyWarning]:
     limit = policy.max_attempts
-    if limit is None:
+    if limit is None and not policy.items_have_limits:
         yield PolicyWarning(
             "no-limit",
             "max_attempts is not set, so no number of attempts makes an item terminal",
             "Set max_attempts to the total number of executions.",
         )
-    elif limit <= 0:
+    elif limit is not None and limit <= 0:
         yield PolicyWarning(
             "zero-attempts",
             f"max_attempts {limit} allows no execution at all",
             "Use max_attempts: 1 for a single execution.",
         )
-    elif limit >= FOREVER:
+    elif limit is not None and limit >= FOREVER:
         yield PolicyWarning(
             "forever",
             f"max_attempts {limit} is so high that nothing will ever become terminal",
@@ -62,16 +62,19 @@ def _delays(policy: RetryPolicy) -> Iterator[PolicyWarning]:
     limit = policy.max_attempts if policy.retryable else 1
     if limit is not None and len(delays) > max(limit - 1, 0):
         retries = max(limit - 1, 0)
-        unreachable = ", ".join(duration(delay) for delay in delays[retries:])
+        unused = [duration(delay) for delay in delays[retries:]]
+        one = len(unused) == 1
+        what, them = (f"delay {unused[0]} is", "it") if one else (f"delays {', '.join(unused)} are", "them")
         yield PolicyWarning(
             "unreachable-delay",
-            f"The delay {unreachable} is never used: max_attempts {limit} allows {retries} retries",
-            f"Set max_attempts: {len(delays) + 1}, or remove the delay.",
+            f"The {what} never used: max_attempts {limit} allows {retries} {'retry' if retries == 1 else 'retries'}",
+            f"Set max_attempts: {len(delays) + 1}, or remove {them}.",
         )
     if limit is not None and 0 < len(delays) < min(limit, FOREVER) - 1:
+        how_many, last = ("is 1 delay", "it") if len(delays) == 1 else (f"are {len(delays)} delays", "the last")
         yield PolicyWarning(
             "short-schedule",
-            f"There are {len(delays)} delays for {limit - 1} retries, so the last ({duration(delays[-1])}) is repeated",
+            f"There {how_many} for {limit - 1} retries, so {last} ({duration(delays[-1])}) is repeated",
             "List one delay for each retry.",
         )
     if any(delay <= timedelta(0) for delay in delays):

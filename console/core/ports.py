@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO, runtime_checkable
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from console.core.access import AccessRules
     from console.core.confirm import Confirmation, Origin, Who
     from console.core.override import Intent, ItemOutcome, Override, OverrideState, Request
-    from console.core.plan import Block, Plan, PlanRow
+    from console.core.plan import Block, Digests, Plan, PlanRow
+    from console.core.proposals import Proposal, ProposalState
+    from console.core.recovery import ItemResult
 
 
 _MISSING_SHOWN = 5
@@ -80,13 +85,33 @@ class Stop(Protocol):
     def requested(self) -> bool: ...
 
 
+@runtime_checkable
+class HangsUp(Stop, Protocol):
+    """A Stop that knows whether the terminal is gone. Then nobody wanted the work to stop."""
+
+    terminal_gone: bool
+
+
 class Never:
     """A Stop that is never requested."""
 
     requested = False
 
 
-class Trail(Protocol):
+class PlanStore(Protocol):
+    """Keeps a plan while it is made, and afterwards."""
+
+    def add_blocks(self, nonce: str, blocks: Sequence[Block]) -> None:
+        """Store rows of a plan that is being made. Its id is not known yet."""
+
+    def seal(self, plan: Plan) -> None:
+        """Store the plan as complete; its rows never change again."""
+
+    def discard(self, plan_id: str) -> None:
+        """Forget a plan that was not applied, by its id or, before it is sealed, by its nonce."""
+
+
+class Trail(PlanStore, Protocol):
     """The trail: plans, overrides and an append-only chain of records. A write is durable when its method returns.
 
     Every method that writes raises `TrailUnavailable` when the write may not last (disk full, read-only, file gone or
@@ -94,12 +119,6 @@ class Trail(Protocol):
     """
 
     # Plans are kept while an override may need them.
-
-    def add_blocks(self, nonce: str, blocks: Sequence[Block]) -> None:
-        """Store rows of a plan that is being made. Its id is not known yet."""
-
-    def seal(self, plan: Plan) -> None:
-        """Store the plan as complete; its rows never change again."""
 
     def record_plan(self, plan: Plan, who: Who, origin: Origin, now: datetime) -> None:
         """Record a sealed plan. One that is confirmed without this is recorded then."""
@@ -120,11 +139,37 @@ class Trail(Protocol):
     def rows(self, plan_id: str, first: int, last: int) -> Iterator[Sequence[PlanRow]]:
         """The rows with these ordinals, both included, in order, streamed in batches."""
 
+    def holding(self, plan_id: str, digests: Digests) -> AbstractContextManager[None]:
+        """Until the block ends, reading other rows of this plan than these raises `PlanAltered`."""
+
+    # Proposals.
+
+    def submit(
+        self, plan: Plan, who: Who, origin: Origin, reason: str, ticket: str | None, now: datetime, *,
+        rules: AccessRules, client: str | None = None,
+    ) -> Proposal:
+        """Record a sealed plan as a proposal. `PlanStale` when it was submitted or applied before."""
+
+    def decline(
+        self, proposal: Proposal, state: ProposalState, who: Who, origin: Origin, reason: str, now: datetime
+    ) -> None:
+        """Record that an open proposal was rejected or withdrawn. `PlanStale` when it was decided meanwhile."""
+
+    def proposal(self, plan_id: str) -> Proposal:
+        """`NoSuchProposal` when there is none. A unique prefix of the id is enough."""
+
+    def proposals(self, limit: int | None = None) -> Sequence[Proposal]:
+        """Newest first."""
+
     # Overrides.
 
-    def begin(self, override_id: str, plan: Plan, confirmation: Confirmation, owner: str, now: datetime) -> None:
+    def begin(
+        self, override_id: str, plan: Plan, confirmation: Confirmation, owner: str, now: datetime, *,
+        rules: AccessRules, proposal: Proposal | None = None, detached: bool = False,
+    ) -> None:
         """Lease every backend of the plan to `owner` and record the confirmation. Raises `OverrideRunning` when one is
-        leased already and `PlanStale` when the plan was applied before; then nothing is changed."""
+        leased already, `PlanStale` when the plan was applied before, and `NotAllowed` above a limit of the rules; then
+        nothing is changed. With a `proposal`, this is its approval. A `detached` override is queued without a lease."""
 
     def take_over(self, override_id: str, owner: str, now: datetime, confirmation: Confirmation) -> None:
         """Lease the backends of a stopped or abandoned override again, and record that. `OverrideRunning` while its
@@ -165,11 +210,31 @@ class Trail(Protocol):
         """Record a change of state. Stopping and finishing also release the leases and write an anchor.
         With an `owner`, raises `LeaseLost` when that process no longer has the lease."""
 
+    def add_result(
+        self,
+        override_id: str,
+        results: Callable[[], Iterator[Sequence[ItemResult]]],
+        body: Mapping[str, Any],
+        now: datetime,
+    ) -> bool:
+        """Record the results of an override's items, with `results` item by item in the plan's order.
+
+        Returns False, and records nothing, if there is a result already or the override has not ended. When it is
+        resumed, it may have another result afterwards.
+        """
+
+    def item_results(self, override_id: str) -> Iterator[Sequence[ItemResult]]:
+        """The recorded results of an override's items, streamed in batches; none if there is no result yet."""
+
     def override(self, override_id: str) -> Override:
         """`NoSuchOverride` when there is none. A unique prefix of the id is enough."""
 
     def overrides(self, limit: int | None = None) -> Sequence[Override]:
         """Newest first."""
+
+    def unattended(self) -> Sequence[Override]:
+        """Overrides that should go on but have no living process, oldest first: queued ones, running ones whose process
+        is gone, and those that stopped because their terminal was gone."""
 
     def confirmed_hash(self, override_id: str) -> str:
         """The hash of the plan that was confirmed for this override (its full id).
@@ -177,6 +242,9 @@ class Trail(Protocol):
 
     def outcomes(self, override_id: str) -> Iterator[Sequence[ItemOutcome]]:
         """All outcomes of an override in the order they were recorded, streamed in batches."""
+
+    def item_outcomes(self, seq: int) -> Iterator[Sequence[ItemOutcome]]:
+        """The item outcomes that belong to one record, streamed in batches."""
 
     def intents(self, override_id: str) -> Sequence[Intent]:
         """All intents of an override, in order."""
@@ -195,6 +263,12 @@ class Trail(Protocol):
     def records(self, *, after: int = 0, limit: int = 1_000) -> Sequence[Record]:
         """Records in order, from the one after `after`."""
 
+    def change_cause(self, body: Mapping[str, Any], now: datetime) -> None:
+        """Record what somebody decided about a cause. The body names it by its signature."""
+
+    def records_of(self, kinds: Sequence[str], *, after: int = 0, limit: int = 1_000) -> Sequence[Record]:
+        """Records of these kinds in order, from the one after `after`. An index serves it."""
+
     def newest(self, *, before: int | None = None, limit: int = 100) -> Sequence[Record]:
         """Records newest first, from the one before `before`."""
 
@@ -203,6 +277,9 @@ class Trail(Protocol):
 
     def exposed(self) -> str:
         """Who besides its owner could write this trail, as a clause; empty if nobody."""
+
+    def owning_role(self) -> str:
+        """The database role in use, if it may drop the rules that the trail's database keeps; empty if not."""
 
     def export(self, out: TextIO, form: str, *, items: bool = False) -> int:
         """Write every record as `jsonl` or `csv`, with its item outcomes if `items`. Returns the number of records."""

@@ -7,7 +7,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
@@ -16,9 +16,11 @@ from typing import Any, Literal, NamedTuple, assert_never
 from console.core.faults import QueryFault, UsageFault
 from console.core.item import NEEDS_ATTENTION, Condition, Item, is_backend_name
 from console.core.query_parser import Glob, RawTerm, RawValue, quoted, quoted_word, raw_terms
-from console.core.text import ascii_lower, closest, duration, instant, neutralise, parse_duration
+from console.core.text import ascii_lower, closest, duration, instant, neutralise, parse_duration, parse_moment
 
-__all__ = ["NATURAL", "Cursor", "Field", "Filter", "Glob", "Op", "Page", "Sort", "SortField", "Term", "Value"]
+__all__ = [
+    "COLUMN_SORTS", "NATURAL", "Cursor", "Field", "Filter", "Glob", "Op", "Page", "Sort", "SortField", "Term", "Value",
+]
 
 Value = str | Glob | int | bool | timedelta | datetime
 """A condition is a `Condition`, which is a str. A time is a duration from now, or an instant in UTC."""
@@ -38,6 +40,7 @@ class Field(StrEnum):
     CREATED = "created"
     UPDATED = "updated"
     NEXT = "next"
+    EXPIRES = "expires"
     RECOVERABLE = "recoverable"
     TEXT = "text"
 
@@ -57,7 +60,9 @@ COMPARISONS: Mapping[Op, Callable[[Any, Any], bool]] = MappingProxyType(
     {Op.BELOW: operator.lt, Op.AT_MOST: operator.le, Op.ABOVE: operator.gt, Op.AT_LEAST: operator.ge}
 )
 _TEXTUAL = frozenset({Field.TYPE, Field.STATUS, Field.KEY, Field.ERROR})
-_TIMES = frozenset({Field.CREATED, Field.UPDATED, Field.NEXT})
+_TIMES = frozenset({Field.CREATED, Field.UPDATED, Field.NEXT, Field.EXPIRES})
+AHEAD = frozenset({Field.NEXT, Field.EXPIRES})
+"""Times that lie ahead: a duration is counted from now on. All others count back from now."""
 _NEVER_NULL = frozenset({Field.BACKEND, Field.CONDITION, Field.TYPE, Field.STATUS, Field.KEY})
 
 
@@ -113,7 +118,7 @@ class Term:
                 return _any_contains((item.error, *item.key.parts, *references), self.values)
             case Field.ATTEMPTS:
                 return self._compares(item.attempts)
-            case Field.CREATED | Field.UPDATED | Field.NEXT:
+            case Field.CREATED | Field.UPDATED | Field.NEXT | Field.EXPIRES:
                 return self._holds_at(_time(self.field, item), now)
             case Field.RECOVERABLE:
                 return item.verdict.recoverable in self.values
@@ -134,7 +139,7 @@ class Term:
         if moment is None:
             return False
         if isinstance(self.values[0], timedelta):
-            return self._compares(moment - now if self.field is Field.NEXT else now - moment)
+            return self._compares(moment - now if self.field in AHEAD else now - moment)
         return self._compares(moment)
 
     def _holds_signature(self, signature: str | None) -> bool:
@@ -173,6 +178,8 @@ def _texts(field: _TextField, item: Item) -> tuple[str | None, ...]:
 def _time(field: Field, item: Item) -> datetime | None:
     if field is Field.NEXT:
         return item.verdict.next_retry_at
+    if field is Field.EXPIRES:
+        return item.expires_at
     return item.created_at if field is Field.CREATED else item.updated_at
 
 
@@ -243,7 +250,7 @@ class Filter:
 # --- raw terms → terms ------------------------------------------------------------------------------
 
 MOST_VALUES = 500
-"""In one filter. Every supported database accepts this many in one statement."""
+"""How many values one filter may have. Every supported database accepts this many in one statement."""
 _MAX_ATTEMPTS = 2**31 - 1
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?(?:Z|[+-]\d\d:\d\d)?)?", re.ASCII)
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
@@ -345,9 +352,8 @@ def _read_time(raw: RawValue) -> Value:
     try:
         if not _INSTANT.fullmatch(raw.text):
             return parse_duration(raw.text)
-        moment = datetime.fromisoformat(raw.text)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, OverflowError):
+        return parse_moment(raw.text)
+    except ValueError:
         fix = "Write a duration (15m, 2h, 1d12h), or a date or time in UTC (2026-11-01, 2026-11-01T12:00Z)."
         raise _mistake(raw, f"{_shown(raw)} is not a time", fix) from None
 
@@ -392,9 +398,13 @@ class SortField(StrEnum):
     ATTEMPTS = "attempts"
     TYPE = "type"
     ID = "id"
+    BACKEND = "backend"
+    """By the backend's name, each in the default order. No backend sorts by it."""
 
 
-_ASCENDING_BY_NATURE = frozenset({SortField.NEXT, SortField.TYPE, SortField.ID})
+_ASCENDING_BY_NATURE = frozenset({SortField.NEXT, SortField.TYPE, SortField.ID, SortField.BACKEND})
+COLUMN_SORTS = frozenset(SortField) - {SortField.BACKEND}
+"""What a backend can sort by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,6 +429,11 @@ class Sort:
             raise UsageFault(f"Cannot sort by '{neutralise(text, 60)}'", fix=fix)
         field = SortField(name)
         return cls(field, direction == "desc" if colon else minus or field not in _ASCENDING_BY_NATURE)
+
+    @property
+    def within(self) -> Sort:
+        """The order of the items of one backend."""
+        return NATURAL if self.field is SortField.BACKEND else self
 
     def __str__(self) -> str:
         return f"{self.field}:{'desc' if self.descending else 'asc'}" if self.field else ""

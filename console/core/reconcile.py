@@ -11,12 +11,24 @@ from datetime import datetime
 from itertools import chain, groupby
 from typing import NamedTuple, TypeVar
 
-from console.core.backend import Action, Change, Image, Operation, OutcomeKind, ProvesWrites, Requeues, UndoKind
+from console.core.backend import (
+    GONE,
+    Action,
+    Change,
+    Image,
+    Operation,
+    OutcomeKind,
+    ProvesWrites,
+    Requeues,
+    UndoKind,
+)
+from console.core.capabilities import NamesColumns
 from console.core.item import ItemKey
 from console.core.override import NOT_APPLIED, Intent, ItemOutcome
 from console.core.pace import Canary, Now
 from console.core.plan import BackendPart, Plan, PlanRow
 from console.core.ports import Trail
+from console.core.recovery import Requeued
 
 T = TypeVar("T")
 
@@ -53,6 +65,36 @@ def units_of(plan: Plan, part: BackendPart, backend: Requeues, rows: Sequence[Pl
     return Units(changes, sizes)
 
 
+def requeued_item(
+    plan: Plan, part: BackendPart, backend: Requeues, row: PlanRow, at: datetime, gone_at: datetime | None = None
+) -> Requeued:
+    """One item of a plan that was requeued at `at`, to be followed."""
+    key = ItemKey.known(part.backend, row.key)
+    before = counted_executions(backend, key, row.before or ())
+    return Requeued(row.ordinal, key, at, _written_attempts(plan, part, backend, row, key, at), before, gone_at)
+
+
+def _written_attempts(
+    plan: Plan, part: BackendPart, backend: Requeues, row: PlanRow, key: ItemKey, at: datetime
+) -> int | None:
+    """The attempt counter that a requeue has left in a row; None if it does not prove executions."""
+    if backend.abilities.execution_counter is None:
+        return None
+    change, (due,) = Change(row.unit, (key,), row.before or (), ()), _dues(plan, part, backend, [row.ordinal], at)
+    return counted_executions(backend, key, backend.after(change, plan.operation, at, due))
+
+
+def counted_executions(backend: Requeues, key: ItemKey, image: Image) -> int | None:
+    """The execution counter in an image; None if the backend has none, or holds something else there."""
+    counter = backend.abilities.execution_counter
+    if counter is None or not isinstance(backend, NamesColumns):
+        return None
+    value = backend.columns_of(key, image).get(counter)
+    if value is None:
+        return 0
+    return max(value, 0) if type(value) is int else None
+
+
 def _dues(plan: Plan, part: BackendPart, backend: Requeues, ordinals: Sequence[int], at: datetime) -> list[datetime]:
     if not backend.abilities.stores_due_time or isinstance(plan.pace, Now | Canary):
         return [at] * len(ordinals)
@@ -64,7 +106,7 @@ def _undoing(operation: Operation, backend: Requeues, row: PlanRow, keys: tuple[
     """From what the override wrote back to what was there before; where a backend can only compensate, it decides."""
     written, original = map(tuple, row.before or ())
     change = Change(row.unit, keys, written, original)
-    if backend.abilities.undo is UndoKind.EXACT:
+    if backend.abilities.undo is not UndoKind.COMPENSATING:
         return change
     return change._replace(after=backend.after(change, operation, at, at))
 
@@ -89,13 +131,19 @@ def rows_of(trail: Trail, intent: Intent) -> list[PlanRow]:
     return list(chain.from_iterable(chain.from_iterable(batches)))
 
 
-def requeued(trail: Trail, override_id: str, first: int, last: int) -> Iterator[tuple[str, datetime]]:
+def changed_by(trail: Trail, intent: Intent) -> Iterator[int]:
+    """The ordinals that an intent has changed. Another one may name them too: that of a process that was suspended, or
+    of the one that took over from it."""
+    for batch in trail.item_outcomes(intent.concluded) if intent.concluded is not None else ():
+        yield from (one.ordinal for one in batch if one.outcome == OutcomeKind.APPLIED)
+
+
+def requeued_at(trail: Trail, override_id: str, first: int, last: int) -> dict[int, datetime]:
     """The items with these ordinals that an override has changed so far, and when by the backend's clock."""
-    intents = list(reversed(trail.intents(override_id)))
-    for batch in trail.outcomes(override_id):
-        for ordinal, key, outcome, _ in batch:
-            if first <= ordinal <= last and outcome == OutcomeKind.APPLIED:
-                yield key, next(i.at for i in intents if any(a <= ordinal <= b for a, b in i.ranges))
+    return {
+        ordinal: intent.at for intent in trail.intents(override_id) for ordinal in changed_by(trail, intent)
+        if first <= ordinal <= last
+    }
 
 
 def final_outcomes(trail: Trail, override_id: str) -> list[ItemOutcome]:
@@ -107,24 +155,29 @@ def final_outcomes(trail: Trail, override_id: str) -> list[ItemOutcome]:
 
 
 def settle(
-    plan: Plan, part: BackendPart, backend: Requeues, rows: Sequence[PlanRow], at: datetime
+    plan: Plan, part: BackendPart, backend: Requeues, rows: Sequence[PlanRow], at: datetime, override_id: str
 ) -> list[ItemOutcome]:
     """The outcomes of rows: not applied if they are as before, applied if they have the after-image, else unknown."""
     units = units_of(plan, part, backend, rows, at)
     images = backend.images(units.changes)
     settled = [_settled(change, now) for change, now in zip(units.changes, images, strict=True)]
     if isinstance(backend, ProvesWrites):
-        open_ones = [n for n, (outcome, _) in enumerate(settled) if outcome == OutcomeKind.UNKNOWN]
-        written = backend.were_written([units.changes[n] for n in open_ones], at) if open_ones else ()
+        open_ones = [n for n, (outcome, _) in enumerate(settled) if outcome != OutcomeKind.APPLIED]
+        asked = [units.changes[n] for n in open_ones]
+        written = backend.were_written(asked, at, override_id) if asked else ()
         for n, proven in zip(open_ones, written, strict=True):
             if proven:
-                settled[n] = OutcomeKind.APPLIED.value, "found by reading again: it has run since"
+                settled[n] = OutcomeKind.APPLIED.value, "found by reading again: written, and changed since"
+            elif proven is False and settled[n][0] == OutcomeKind.UNKNOWN:
+                settled[n] = OutcomeKind.CHANGED_SINCE.value, "found by reading again: not written, but changed since"
     return [ItemOutcome(row.ordinal, row.key, *what) for row, what in zip(rows, units.per_row(settled), strict=True)]
 
 
 def _settled(change: Change, now: Image | None) -> tuple[str, str]:
     if now is None:
-        return OutcomeKind.UNKNOWN.value, "found by reading again: no longer there"
+        # A deletion leaves no trace: its system may have deleted the item itself, for example because it succeeded.
+        by = "; this override or its system deleted it" if change.after == GONE else ""
+        return OutcomeKind.UNKNOWN.value, f"found by reading again: no longer there{by}"
     if now == change.after:
         return OutcomeKind.APPLIED.value, "found by reading again"
     if now == change.before:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import NamedTuple, cast
 
-TEXT_LIMIT = 4096
+from console.core.excerpt import GAP, LIMIT, excerpt
+
 NORMALISED_LIMIT = 300
 
 # --- what is variable -------------------------------------------------------------------------------
@@ -97,6 +98,7 @@ def _normalised(subject: str) -> str:
 # --- which line counts ------------------------------------------------------------------------------
 
 _TRACEBACK = "Traceback (most recent call last)"
+_FRAME = '\n  File "'
 
 
 def _subject(text: str) -> str:
@@ -108,7 +110,10 @@ def _subject(text: str) -> str:
     start = text.rfind(_TRACEBACK)
     if start < 0:
         return first
-    raised = _raised(text[start:].splitlines()[1:])
+    gap = text.find(GAP, start)
+    # Another traceback may begin in the gap: what follows its stack frames counts.
+    begins = gap if gap > 0 and _FRAME in text[gap:] else start
+    raised = _raised(text[begins:].splitlines()[1:])
     return raised if first.startswith(_TRACEBACK) else f"{first} | {raised.partition(':')[0].rstrip()}"
 
 
@@ -122,10 +127,7 @@ def _raised(lines: list[str]) -> str:
 
 def normalise(text: str) -> str:
     """The line of an error that counts, with everything variable replaced."""
-    return _normalised(_subject(text[:TEXT_LIMIT]))
-
-
-_normalise_plain = normalise  # tests compare the templates below with this
+    return _normalised(_subject(excerpt(text)))
 
 
 def _digest(normalised: str) -> str:
@@ -253,7 +255,7 @@ class _Signatures:
         signature = self._exact.get(text)
         if signature is not None:
             return signature
-        text = text[:TEXT_LIMIT]
+        text = excerpt(text)
         subject = _subject(text)
         few = self._few.get(subject.partition(" ")[0])
         for template in few or self._templates.get(_head(subject)[0], ()):
@@ -277,7 +279,7 @@ class _Signatures:
         for text in texts:
             if not text:
                 signatures.append(None)
-            elif holds(text) and len(text) <= TEXT_LIMIT:
+            elif holds(text) and len(text) <= LIMIT:
                 signatures.append(signature)
             else:
                 signatures.append(self.of(text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 CELL_LIMIT = 200
@@ -49,8 +49,9 @@ _KINDS = _Kinds()
 _ODD = re.compile(r"x|(?<!\.)v|(?<=mmmm)m+")
 
 
-_BLANKS = frozenset("\u2800")
-"""Characters that Unicode counts as symbols but that show nothing: an empty Braille pattern."""
+_BLANKS = frozenset("\u2800\U0001d159\ufffc\U00013441\U00013442")
+"""Symbols that show nothing: an empty Braille pattern, a note without a head, the place of an object, and the blanks
+of hieroglyphs."""
 
 
 def is_blank(text: str) -> bool:
@@ -114,7 +115,16 @@ def first_line(text: str) -> str:
     return found[0].rstrip() if found else ""
 
 
-_FORMULA = re.compile(r"""(^|;)(?=[\s"]*[=+\-@])|^(?=[\t\r])""")
+def telling_line(error: str) -> str:
+    """The first line; of a Python traceback the line that names the exception."""
+    first = first_line(error[:1000])
+    if not first.startswith("Traceback (most recent call last)"):
+        return first
+    return next((line for line in reversed(error.splitlines()) if line and not line[0].isspace()), first)
+
+
+_FORMULA = re.compile(r"""(^|;)(?=[\s"]*[=+\-@＝＋－＠])|^(?=[\t\r])""")
+"""Some spreadsheets take the wide signs of Asian keyboards for the plain ones."""
 
 
 def csv_cell(text: str) -> str:
@@ -153,9 +163,9 @@ _UNITS = (
 _DURATION = re.compile("".join(rf"(?:([0-9]+){unit}(?![a-z]))?" for unit, _ in _UNITS))
 _ZERO = timedelta(0)
 FAR = timedelta(days=100)
-"""Beyond this a date is more useful than a countdown."""
+"""For times further away than this, a date is more useful than a countdown."""
 _A_LONG_TIME = 1000
-"""From so many days on, a time is given in years."""
+"""Above this many days, a time is given in years."""
 
 
 def parse_duration(text: str) -> timedelta:
@@ -167,6 +177,15 @@ def parse_duration(text: str) -> timedelta:
         return sum((int(n) * unit for n, (_, unit) in zip(found.groups(), _UNITS, strict=True) if n), _ZERO)
     except (OverflowError, ValueError):
         raise ValueError(f"{text[:40]!r} is too long") from None
+
+
+def parse_moment(text: str) -> datetime:
+    """Read an ISO-8601 time: in UTC, unless it has a zone."""
+    moment = datetime.fromisoformat(text)
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:  # the last hours of year 9999 and the first of year 1 cannot be converted
+        raise ValueError(f"{text[:40]!r} is not in the calendar") from None
 
 
 def duration(span: timedelta) -> str:
@@ -216,9 +235,9 @@ def as_of(age: timedelta, refresh: timedelta) -> str:
 
     In steps of ten seconds, so that a figure on screen is not repainted every second.
     """
-    if age <= 2 * refresh:
-        return ""
     step = timedelta(seconds=10)
+    if age <= 2 * refresh or age < step:
+        return ""
     return f"as of {ago(age // step * step)}"
 
 
@@ -257,6 +276,16 @@ _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 def ascii_lower(text: str) -> str:
     """Lower case for A–Z only, which every database can do too."""
     return text.lower() if text.isascii() else text.translate(_ASCII_LOWER)
+
+
+def and_list(words: Sequence[str]) -> str:
+    """Words in a sentence: `a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """The word for one, or for any other number: `item`, `items`."""
+    return one if number == 1 else many or f"{one}s"
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:

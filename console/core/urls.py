@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
+from urllib.parse import unquote
 
 _AUTHORITY = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/?]*)(.*)", re.S)
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^\[\]:]*)(?::(.*))?", re.S)
@@ -27,7 +28,15 @@ def url_parts(url: str) -> UrlParts | None:
         return None
     scheme, authority, after = found.groups()
     user, at, hosts = authority.rpartition("@")
-    return UrlParts(f"{scheme}{user}{at}", tuple(map(_server, hosts.split(","))), after)
+    servers = tuple(map(_server, hosts.split(",")))
+    if len(servers) > 1 and not scheme.lower().startswith("postgres"):
+        raise ValueError("only the URL of a PostgreSQL database may name several hosts")
+    for pair in after.partition("?")[2].split("&"):
+        name, _, value = pair.partition("=")
+        if name == "port":
+            for port in filter(None, unquote(value).split(",")):
+                _require_port(port)
+    return UrlParts(f"{scheme}{user}{at}", servers, after)
 
 
 def _server(text: str) -> tuple[str, str]:
@@ -37,6 +46,10 @@ def _server(text: str) -> tuple[str, str]:
     host, port = found[1].strip("[]"), found[2]
     if port is None:
         return host, ""
+    _require_port(port)
+    return host, port
+
+
+def _require_port(port: str) -> None:
     if not (port.isascii() and port.isdigit() and 0 < int(port[:9]) <= _HIGHEST_PORT):
         raise ValueError(f"the port in the URL must be a number from 1 to {_HIGHEST_PORT}")
-    return host, port

@@ -1,20 +1,26 @@
 """A child process that never outlives its parent, however the parent ends.
 
-The child's standard input is a pipe that nobody writes to. When the parent exits or is killed, the system closes the
-other end; the child reads the end of the pipe and exits.
+The standard input of our own modules is a pipe that nobody writes to. When the parent exits or is killed, the system
+closes the other end; the child reads the end of the pipe and exits. For a foreign program, Linux can do that.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 _SECONDS_TO_EXIT = 10.0
+SECONDS_TO_STOP = 20.0
+"""What a database server gets to write what it has in memory."""
+_PARENT_DEATH = 1
 _CODE = Path(__file__).parents[2]
 """Where this code was imported from."""
 
@@ -37,13 +43,24 @@ def child_process(
     finally:
         assert process.stdin is not None
         process.stdin.close()
-        try:
-            process.wait(_SECONDS_TO_EXIT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        wait_or_kill(process)
         if process.stdout is not None:
             process.stdout.close()
+
+
+def wait_or_kill(process: subprocess.Popen[Any], seconds: float = _SECONDS_TO_EXIT) -> None:
+    """Wait for a process to end, and kill it if that takes too long."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def end_with_parent(number: signal.Signals) -> None:
+    """Called in a child before it becomes another program: the system sends it this signal when its parent ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH, number)
 
 
 def on_parent_exit(leave: Callable[[], None]) -> None:

@@ -8,8 +8,10 @@ marker before the file exists, so a killed build can be removed too.
 from __future__ import annotations
 
 import fcntl
+import grp
 import json
 import os
+import pwd
 import re
 import stat
 from collections.abc import Iterator, Mapping
@@ -19,7 +21,7 @@ from typing import Any
 
 from console.core.faults import UsageFault
 
-MARKER, LOCK = "world.jsonl", "world.lock"
+MARKER, LOCK = "demo.jsonl", "demo.lock"
 _MADE_BY = "retriage demo"
 _SQLITE = ("-wal", "-shm", "-journal")
 _LEFTOVER = re.compile(r"\.?(.+)\.[0-9a-f]{12}\.(?:retriage|retriage-new|tmp)")
@@ -66,7 +68,7 @@ class DemoFolder:
     def _read_marker(self) -> tuple[dict[str, Any] | None, list[Any]]:
         """Its first line and the others. A marker of another folder, user or program counts as none."""
         try:
-            with os.fdopen(self._open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as file:
+            with os.fdopen(self._open(MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
                 if os.fstat(file.fileno()).st_uid != os.geteuid():
                     return None, []
                 head, *names = list(_whole_lines(file.read()))
@@ -219,14 +221,34 @@ def _require_plain(path: Path) -> None:
 
 def _require_safe_parents(path: Path) -> None:
     """Refuse a place where another user could put a folder or a link of their own in place of the demo's."""
-    trusted = {os.geteuid(), Path("/").stat().st_uid}
-    for parent in {*path.parents, *path.parent.resolve().parents, path.parent.resolve()}:
-        try:
-            found = parent.lstat()
-        except FileNotFoundError:
-            continue
-        if found.st_uid not in trusted:
-            raise UsageFault(f"{parent} belongs to another user", fix="Choose a --dir in your home folder.")
-        writable = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
-        if writable and stat.S_ISDIR(found.st_mode):
-            raise UsageFault(f"Everybody can rename folders in {parent}", fix="Choose a --dir in your home folder.")
+    real = path.parent.resolve()
+    for chain in (path.parents, [real, *real.parents]):
+        ours_alone = False  # whether a folder further up lets nobody else through
+        for parent in reversed(chain):
+            try:
+                found = parent.lstat()
+            except FileNotFoundError:
+                continue
+            _require_safe(parent, found, ours_alone)
+            ours_alone |= found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IXGRP | stat.S_IXOTH)
+
+
+def _require_safe(parent: Path, found: os.stat_result, ours_alone: bool) -> None:
+    if found.st_uid not in (os.geteuid(), Path("/").stat().st_uid):
+        raise UsageFault(f"{parent} belongs to another user", fix="Choose a --dir in your home folder.")
+    if not stat.S_ISDIR(found.st_mode) or found.st_mode & stat.S_ISVTX:
+        return
+    if found.st_mode & stat.S_IWOTH:
+        raise UsageFault(f"Everybody can rename folders in {parent}", fix="Choose a --dir in your home folder.")
+    if found.st_mode & stat.S_IWGRP and not (ours_alone or _is_private(found.st_gid)):
+        raise UsageFault(f"A group can rename folders in {parent}", fix="Choose a --dir that only you can get to.")
+
+
+def _is_private(group: int) -> bool:
+    """Whether a group has no members but us, by the custom of Linux: it has our name. That of root counts too."""
+    if group == 0:
+        return True
+    try:
+        return group == os.getegid() and grp.getgrgid(group).gr_name == pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return False

@@ -1,7 +1,8 @@
 """The handlers of the demo's workers: what happens when a system tries an item again.
 
-The payment provider has recovered, so the payments it throttled succeed. The mail key is still expired and the column
-still renamed, so those items fail again. Each handler takes a moment, as real work would.
+The payment provider has recovered, so the payments it throttled succeed; a few of them fail with a new error, because
+their card has expired meanwhile. The mail key is still expired and the column still renamed, so those items fail again
+with the same error. Each handler takes a moment, as real work would.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from console.demo import incidents
 from console.demo.fulfilment import STEPS
 from console.demo.jobs import CONTACT, MAIL, PDF
 from console.demo.mail import RECEIPT
-from console.demo.payments import DECLINED
+from console.demo.payments import DECLINED, EXPIRED
 from console.demo.warehouse import BROKEN_QUERY
 from plugins.partition_store.sink import Partition
 
@@ -36,8 +37,11 @@ def _work(least: float = 0.05, most: float = 0.25) -> None:
 
 def payments(_type: str, payload: Mapping[str, Any]) -> None:
     _work()
-    if str(payload.get("entity_id")).endswith(DECLINED):
+    order = str(payload.get("entity_id"))
+    if order.endswith(DECLINED):
         raise Failure(incidents.declined(_chance))
+    if order.endswith(EXPIRED):
+        raise Failure(incidents.card_expired(_chance))
 
 
 def jobs(function: str, payload: Mapping[str, Any]) -> None:

@@ -44,6 +44,10 @@ def declined(chance: Random) -> str:
     return f"CARD_DECLINED: card declined by issuer, order {chance.randrange(100_000, 999_999)}"
 
 
+def card_expired(chance: Random) -> str:
+    return f"CARD_EXPIRED: the card expired while the payment waited, order {chance.randrange(100_000, 999_999)}"
+
+
 def out_of_memory(chance: Random) -> str:
     return f"ERR_HANDLER: worker killed by signal 9 while rendering report {chance.randrange(1_000, 9_999)}"
 

@@ -59,7 +59,7 @@ def _ended(pairs: list[tuple[Row, Row | None]], number: int) -> Iterator[tuple[s
 
 
 def _pair(build: BuildContext, chance: Random) -> tuple[Row, Row | None]:
-    """A task without its id, and its result if it has one, with an empty id."""
+    """A task and, if it has one, its result; both without an id."""
     state = _task_state(pick(chance, _STATES), chance)
     at = build.time(state.updated)
     tried = at if state.attempts else None

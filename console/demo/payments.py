@@ -15,9 +15,11 @@ DELAYS = (300, 900, 3600)
 STORM = (34 * MINUTE, 37 * MINUTE)
 """When most throttled payments are retried, in seconds from the base: the provider gave all of them the same time."""
 EVERY = 60
-"""Every so many seconds a worker takes ten payments."""
+"""A worker takes ten payments each time this many seconds have passed."""
 DECLINED = "13"
 """Orders whose number ends with this have a card that is always declined."""
+EXPIRED = ("27", "58", "86")
+"""Orders whose number ends with this have a card that has expired since: they fail again, with a new error."""
 
 _INSERT = "INSERT INTO async_tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _TYPES = ("CHARGE_CARD", "CHARGE_CARD", "CHARGE_CARD", "REFUND", "SEND_RECEIPT")
@@ -94,9 +96,9 @@ def _throttled_times(chance: Random) -> tuple[float, float]:
 
 def _odd(build: BuildContext) -> Iterator[Row]:
     for n, error in enumerate(incidents.HOSTILE):
-        at = build.time(-MINUTE * (n + 2))
+        at = build.time(-5 * HOUR - MINUTE * n)
         yield f"odd-{n:02}", "CHARGE_CARD", f"order-{n}", "FAILED", 4, at, error, build.time(-9_000), at
-    at = build.time(-1_800)
+    at = build.time(-6 * HOUR)
     yield "odd-bytes", "REFUND", "order-7", "FAILED", 4, at, b"invalid \xff\xfe UTF-8", at, at
     yield "odd-times", None, None, "PENDING", 2, "tomorrow, maybe", "ERR_CLOCK: next_run_at was set by hand", "", at
     yield "odd-count", "REFUND", "order-8", "FAILED", -3, at, "ERR_COUNT: a counter below zero", at, at

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
@@ -20,10 +19,15 @@ from pathlib import Path
 from threading import Event
 
 from console.core.faults import Fault, UsageFault
-from console.demo.child_process import child_process, on_parent_exit
+from console.demo.child_process import (
+    SECONDS_TO_STOP,
+    child_process,
+    end_with_parent,
+    on_parent_exit,
+    wait_or_kill,
+)
 
 NOBODY = 65534
-_PARENT_DEATH = 1
 _SETTINGS = {
     "listen_addresses": "", "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off",
     "max_connections": "60", "shared_buffers": "32MB", "timezone": "UTC",
@@ -76,8 +80,7 @@ def _become_nobody() -> None:
         os.setgroups([])
         os.setgid(NOBODY)
         os.setuid(NOBODY)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGINT)
+    end_with_parent(signal.SIGINT)
 
 
 @contextmanager
@@ -102,11 +105,7 @@ def _started(programs: Path, home: Path, settings: Mapping[str, str]) -> Iterato
         yield process
     finally:
         process.send_signal(signal.SIGINT)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        wait_or_kill(process, SECONDS_TO_STOP)
 
 
 def _wait_until_up(process: subprocess.Popen[bytes], home: Path, log: Path) -> None:

@@ -24,6 +24,8 @@ class BuildContext:
     progress: Callable[[str, int, int], None]
     server: str | None = None
     """The URL of a PostgreSQL server, for the systems that can use one."""
+    redis: str | None = None
+    """The URL of a Redis server, for the system that needs one."""
 
     def new_database(self, name: str) -> str:
         """Create an empty SQLite file and return its URL."""

@@ -59,7 +59,7 @@ def _build(build: BuildContext) -> dict[str, Any]:
 def _partition_state(age: int, query: str, chance: Random) -> PartitionState:
     if query == BROKEN_QUERY and age < _BROKEN_DAYS:
         attempts = 5 if age == _BROKEN_DAYS - 1 else 2 + age
-        return PartitionState("failed", attempts, f"REJECTED: {incidents.column_renamed(chance)}")
+        return PartitionState("failed", attempts, rejected(incidents.column_renamed(chance)))
     match pick(chance, _STATES):
         case "mismatch":
             return PartitionState("failed", 3, "COUNT_MISMATCH: 3 records, metadata says 4", counted=4)
@@ -71,6 +71,11 @@ def _partition_state(age: int, query: str, chance: Random) -> PartitionState:
             return PartitionState("failed", 1, "MISSING_RUN: the raw sink has no run", has_run=False)
         case _:
             return PartitionState("success", 1)
+
+
+def rejected(error: str) -> str:
+    """What the validator says about a run that fails in the database."""
+    return f"REJECTED: {error}"
 
 
 def _stored(

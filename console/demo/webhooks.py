@@ -49,12 +49,14 @@ _MAPPING: dict[str, Any] = {
     "error": "last_error",
     "created": "created_at",
     "updated": "changed_at",
+    "execution_counter": "tries",
     "times": "text",
     "requeue": {
         "guard": ["state", "tries", "changed_at"],
         "set": {"state": "queued", "next_try_at": {"time": "due"}, "changed_at": {"time": "now"}},
         "attempts": {"keep": {"effect": "last_try"}, "reset": {"effect": "reset", "set": {"tries": 0}}},
     },
+    "discard": {"conditions": ["retrying", "stuck"], "set": {"state": "dead", "changed_at": {"time": "now"}}},
 }
 _STATES = ((0.66, "delivered"), (0.08, "new"), (0.12, "slow"), (0.06, "dead"), (0.08, "gone"))
 

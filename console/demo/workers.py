@@ -19,6 +19,7 @@ from console import registry
 from console.core.backend import RunsEngine
 from console.core.faults import Fault
 from console.core.session import Unavailable
+from console.demo import thumbnails
 from console.demo.child_process import on_parent_exit
 from console.demo.webhooks import deliver
 from console.process import SystemClock
@@ -57,11 +58,16 @@ def main(config: str, speed: str) -> None:
     threads = []
     log = os.open(Path(config).parent / "workers.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(log, "w", buffering=1) as file:
-        for backend in registry.open_all(load(Path(config))):
+        loaded = load(Path(config))
+        for backend in registry.open_all(loaded):
             if isinstance(backend, Unavailable) or not isinstance(backend, RunsEngine) or not backend.handler:
                 continue
             arguments = (backend, int(speed), parent_gone, _log_of(backend.name, file.write))
             thread = Thread(target=_keep_running, args=arguments, daemon=True)
+            thread.start()
+            threads.append(thread)
+        for url in [str(one.options.values["url"]) for one in loaded.backends if one.plugin == "rq"]:
+            thread = Thread(target=thumbnails.work, args=(url, int(speed), parent_gone), daemon=True)
             thread.start()
             threads.append(thread)
         deliveries = Thread(target=deliver, args=(Path(config).parent, int(speed), parent_gone), daemon=True)

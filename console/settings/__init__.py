@@ -7,8 +7,17 @@ from pathlib import Path
 
 from console.config_peek import find_config
 from console.core.item import is_backend_name
+from console.settings.access import KEYS, read_access
 from console.settings.config_file import command, read_config
-from console.settings.models import BackendSettings, ConsoleSettings, Duration, PolicySettings, Settings
+from console.settings.models import (
+    AlertSettings,
+    BackendSettings,
+    ConsoleSettings,
+    Duration,
+    HistorySettings,
+    PolicySettings,
+    Settings,
+)
 from console.settings.section import Section, kind_of
 from console.settings.strict_yaml import Loc, Mistake, Tree, UnusableConfig, Value, parse, unknown_key
 from console.settings.tree import TextValues, decode, read_tree
@@ -53,7 +62,7 @@ def _read(content: bytes, path: Path | None, file: str, *, others_read: bool) ->
 
 
 def _settings(tree: Tree, path: Path | None) -> Settings | None:
-    known = ("console", "backends")
+    known = ("console", "history", "alerts", "backends", *KEYS)
     top = Section(tree.file, (), tree.values, tree.lines)
     found = [top.mistake((key,), unknown_key(key, known)) for key in tree.values if key not in known]
     section = _section(tree, ("console",), tree.values.get("console"))
@@ -62,9 +71,20 @@ def _settings(tree: Tree, path: Path | None) -> Settings | None:
     found += _keymap_mistakes(section)
     found += _shape_mistakes(top, "console")
     found += _shape_mistakes(top, "backends")
+    found += _shape_mistakes(top, "history")
+    history, mistakes = _section(tree, ("history",), tree.values.get("history")).check(HistorySettings)
+    found += mistakes
+    found += _shape_mistakes(top, "alerts")
+    alerts, mistakes = _section(tree, ("alerts",), tree.values.get("alerts")).check(AlertSettings)
+    found += mistakes
     backends = list(_backends(tree, found))
+    trail = console.trail.get_secret_value() if console and console.trail else None
+    access, mistakes = read_access(top, [backend.name for backend in backends], trail=trail)
+    found += mistakes
     _add(tree.mistakes, found)
-    return Settings(path, console, tuple(backends)) if console else None
+    if console is None or history is None or alerts is None:
+        return None
+    return Settings(path, console, tuple(backends), history, alerts, access)
 
 
 def _keymap_mistakes(console: Section) -> Iterator[Mistake]:

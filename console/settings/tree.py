@@ -15,7 +15,7 @@ from console.settings.urls import password_in, query_password_in
 
 _UNESCAPED = re.compile(r"[@/?#\s]")
 _WEB = ("http://", "https://")
-_SERVERS = ("postgres", "mysql", "redis")
+_SERVERS = ("postgres", "mysql", "mariadb", "redis")
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\})?")
 _SQLITE_HOME = re.compile(r"(sqlite(?:\+\w+)?:///)(~(?:/[^?]*)?)(\?.*)?", re.S)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -31,12 +31,14 @@ from console.core.backend import (
     PageRequest,
     Severity,
     Timeline,
+    total_of,
 )
-from console.core.faults import NoSuchItem
+from console.core.capabilities import FoundQueue
+from console.core.faults import NoSuchItem, WrongSchema
 from console.core.item import Condition, Detail, Item, ItemKey
-from console.core.policy import Phase, RetryPolicy, schedule_ahead
+from console.core.policy import Phase, PolicyOverride, RetryPolicy, schedule_ahead
 from console.core.ports import Clock, Stop
-from console.core.query import Filter, Page, Sort, SortField
+from console.core.query import COLUMN_SORTS, Field, Filter, Op, Page, Sort, Term
 from console.sql.checks import clock_finding, index_finding, privilege_findings, require_columns
 from console.sql.conditions import ConditionPredicates, fact_columns, whole_number
 from console.sql.database import Database, Row
@@ -46,7 +48,7 @@ from console.sql.reader import Reader
 from console.sql.requeue import DraftColumns, RequeuePlanner
 from console.sql.row_security import require_visible_rows, restricted_tables, row_security_findings
 from console.sql.sqlite import SqliteDatabase
-from console.sql.table import CANNOT_WRITE, QueueTable, StoredRow, names_of, phase_of
+from console.sql.table import QueueTable, StoredRow, names_of, phase_of
 from console.sql.table_rows import TableRows, last_attempts, row_columns
 from console.sql.times import TimeStyle
 from console.sql.values import first_characters, native_values, text
@@ -64,7 +66,7 @@ Columns = tuple[Expression, ...]
 class SqlBackend(ABC):
     """Reads by a layout. The database is opened at the first read, and again at the next one if that failed."""
 
-    sorts = frozenset(SortField)
+    sorts = COLUMN_SORTS
 
     def __init__(self, name: str, plugin: str, place: str, database: Database, policy: RetryPolicy) -> None:
         self.name = name
@@ -123,6 +125,19 @@ class SqlBackend(ABC):
         """Whether a histogram or another order reads a large table without an index."""
         return self._reader.is_costly(now)
 
+    def expiring(self, now: datetime, within: timedelta) -> Count | None:
+        """How many items its system deletes within this time; None if it deletes none, or if counting is costly."""
+        layout = self._reader.layout
+        if all(segment.roles.expires is None for segment in layout.segments) or self.is_costly(now):
+            return None
+        soon = Filter((Term(Field.EXPIRES, Op.BELOW, (within,)),))
+        return total_of(self.counts(soon, now).values())
+
+    def orders_by_time(self) -> bool:
+        """Whether an index gives the rows of a condition by time. Otherwise they come by key."""
+        layout = self._reader.layout
+        return layout.segments_are_indexed and layout.natural(layout.segments[0].roles) is not None
+
     def page(self, request: PageRequest) -> Page:
         found = self._reader.page(request)
         if self._restricted and not found.items and request.after is None:
@@ -148,6 +163,21 @@ class SqlBackend(ABC):
         self._database.close()
 
 
+def found_if_it_fits(
+    plugin: Any, queue: FoundQueue, deadline: timedelta
+) -> list[FoundQueue]:
+    """The queue, if the tables behind its URL have the columns that the plugin needs."""
+    options = plugin.options.model_validate(dict(queue.options))
+    backend = plugin.open(queue.name, options, PolicyOverride(), read_only=True, deadline=deadline)
+    try:
+        backend.counts(Filter.parse("condition:unknown"), backend.now())
+    except WrongSchema:
+        return []
+    finally:
+        backend.close()
+    return [queue]
+
+
 _NULLABLE = frozenset({"updated", "created", "next", "type", "id"})
 
 
@@ -165,8 +195,7 @@ class QueueTableBackend(SqlBackend):
 
     @cached_property
     def abilities(self) -> Abilities:
-        rule = self.table.requeue
-        return CANNOT_WRITE if rule is None else rule.abilities
+        return self.table.abilities
 
     @cached_property
     def _planner(self) -> RequeuePlanner:
@@ -237,6 +266,7 @@ class QueueTableBackend(SqlBackend):
             updated=None if table.updated is None else table.expression(table.updated),
             next=None if table.due is None else sa.case((sa.or_(sa.false(), *ready), due)),
             references=tuple(map(table.expression, table.references)),
+            expires=None if table.expires is None else table.expression(table.expires),
         )
 
     def _predicates(self) -> ConditionPredicates:
@@ -276,7 +306,7 @@ class QueueTableBackend(SqlBackend):
         yield Finding(
             Severity.WARNING,
             "guard",
-            f"weak: a change and a change back of {', '.join(rule.guard)} would go unnoticed",
+            f"weak: if {', '.join(rule.guard)} changed and changed back, a write would not notice",
             "Requeue while its workers are stopped, or add a column that changes on every transition.",
         )
 
@@ -292,7 +322,7 @@ class QueueTableBackend(SqlBackend):
     @cached_property
     def _draft_columns(self) -> DraftColumns:
         row = StoredRow(*self._reader.layout.segments[0].roles.row)
-        return self._planner.columns(row, sa.null() if self._address is None else self._address, sqlite=self._is_sqlite)
+        return self._planner.columns(row, sa.null() if self._address is None else self._address)
 
     def after(self, change: Change, operation: Operation, at: datetime, due: datetime) -> Image:
         return self._planner.after(change, operation, at, due)
@@ -305,6 +335,9 @@ class QueueTableBackend(SqlBackend):
     def images(self, changes: Sequence[Change]) -> Sequence[Image | None]:
         found = self._guard.images([change.keys[0] for change in changes])
         return [found.get(change.keys[0]) for change in changes]
+
+    def columns_of(self, key: ItemKey, image: Image) -> Mapping[str, Any]:  # noqa: ARG002
+        return dict(zip(self.table.image, image, strict=True))
 
     @cached_property
     def _guard(self) -> SqliteGuard | PostgresGuard:

@@ -14,16 +14,16 @@ from console.sql.database import Database
 from console.sql.sqlite import SqliteDatabase
 
 if TYPE_CHECKING:
-    from console.sql.postgres import PostgresDatabase, ServerSettings
+    from console.sql.mysql import MysqlDatabase
+    from console.sql.postgres import PostgresDatabase
 
-_LARGE_OBJECTS_GUARDED = 160000
-"""The first version whose read-only transactions cannot create large objects."""
+    AnyDatabase = SqliteDatabase | PostgresDatabase | MysqlDatabase
 
 CLOCK_SKEW = timedelta(seconds=5)
 
 
 def privilege_findings(
-    database: SqliteDatabase | PostgresDatabase, tables: Sequence[str], missing: Sequence[str] | None = None
+    database: AnyDatabase, tables: Sequence[str], missing: Sequence[str] | None = None
 ) -> Iterator[Finding]:
     """What our user may do with these tables. By default a write needs UPDATE; a plugin can say what is missing."""
     if isinstance(database, SqliteDatabase):
@@ -41,11 +41,11 @@ def privilege_findings(
             Severity.WARNING,
             "privileges",
             lacks,
-            "Reading works, requeueing will fail. For an audit this is right.",
+            "Reading works, requeueing will fail. That is enough for an audit.",
         )
     else:
         yield Finding(Severity.OK, "privileges", f"role {role} may write; our connections for reading are read-only")
-    yield from server_findings(database.server_settings(), role)
+    yield from database.server_findings(role)
     if found[0].superuser or any(may.owner for may in found):
         what = "is a superuser" if found[0].superuser else "owns the table"
         yield Finding(
@@ -56,26 +56,7 @@ def privilege_findings(
         )
 
 
-def server_findings(settings: ServerSettings, role: str) -> Iterator[Finding]:
-    """What the server or the role has set that weakens a promise."""
-    if settings.version < _LARGE_OBJECTS_GUARDED and settings.may_create_large_objects:
-        yield Finding(
-            Severity.WARNING,
-            "read-only",
-            f"PostgreSQL {settings.version // 10_000} lets a read-only transaction create large objects"
-            " if a function that is called while reading does so",
-            f"Revoke EXECUTE on lo_create, lo_creat and lo_from_bytea from {role} and PUBLIC, or use PostgreSQL 16.",
-        )
-    if not settings.durable_commits:
-        yield Finding(
-            Severity.WARNING,
-            "durability",
-            f"role {role} has synchronous_commit=off: its own system can lose committed changes in a crash",
-            "Retriage turns it on for its own changes.",
-        )
-
-
-def index_finding(database: SqliteDatabase | PostgresDatabase, table: str, columns: Sequence[str]) -> Finding:
+def index_finding(database: AnyDatabase, table: str, columns: Sequence[str]) -> Finding:
     """Whether an index on these columns serves the lists."""
     listed = ", ".join(columns)
     if database.has_index(table, tuple(columns)):
@@ -95,7 +76,7 @@ def _file_finding(database: SqliteDatabase) -> Finding:
     return Finding(
         Severity.WARNING,
         "privileges",
-        "this user can read the file but not write it",
+        "this user can read the file but not write to it",
         "Reading works, requeueing will fail.",
     )
 

@@ -70,9 +70,9 @@ class FactColumns:
     """Never NULL and never below zero: see `whole_number`."""
     error: Expression
     max_attempts: Expression | None = None
-    """The row's own limit; NULL where the policy's counts."""
+    """The row's own limit; NULL where the policy's limit counts."""
     retryable: Expression | None = None
-    """The row's own word; NULL where the policy's counts."""
+    """The row's own flag; NULL where the policy decides."""
     since: Expression | None = None
     """The stored time from which a running item's time limit counts."""
     time_limit: Expression | None = None

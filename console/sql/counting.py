@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.sql.selectable import FromClause
-from sqlalchemy.sql.util import ClauseAdapter
+from sqlalchemy.sql.visitors import replacement_traverse
 
 from console.core.backend import Count
+from console.core.budget import charge, hold_limit
+from console.core.faults import ReadTooLong
 from console.core.item import Condition
 from console.core.query import Filter
 from console.sql.database import Binds, BoundStatement, Database, Row
 from console.sql.layout import Layout, Predicate, Segment
+from console.sql.values import ExactText
 from console.sql.where import Where
 
 LARGE = 500_000
@@ -26,10 +29,12 @@ LARGE = 500_000
 figure that a sample gives as well."""
 _SAMPLE = 30_000
 """Rows of a sample. A condition of 1 % of the table is then found within 6 %."""
-_PROBES = 500
+_PROBES, _SQLITE_PROBES = 500, 100
+"""How many rows one statement looks for. SQLite needs no round trip, and its writers may wait for each statement."""
 _PROBE_TIME = 0.05
 """Seconds. With a rollback journal a reader of SQLite keeps the writers waiting."""
 _SIZE_IS_GOOD_FOR = timedelta(minutes=10)
+_SHORT_CAP = 10_000
 
 Once = Callable[[Hashable, Callable[[Binds], Any]], BoundStatement | None]
 """Builds a statement once and keeps it."""
@@ -57,13 +62,34 @@ class ConditionCounter:
         self._layout = layout
         self._where = where
         self._once = once
+        self._too_long_at: datetime | None = None
+        """When a count was given up, because writers would have had to wait."""
         self._sizes: dict[str, tuple[datetime, int | None]] = {}
 
     def counts(self, filter: Filter, now: datetime, cap: int | None) -> Mapping[Condition, Count]:
-        wanted = filter.conditions()
         tables = None if cap is None else self._large_tables(now)
         if tables is not None:
             return self._estimated(filter, now, tables)
+        if cap is None or hold_limit() is None:
+            return self._counted(filter, now, cap)
+        return self._counted_shortly(filter, now, cap)
+
+    def _counted_shortly(self, filter: Filter, now: datetime, cap: int) -> Mapping[Condition, Count]:
+        """Fewer rows or a sample, where counting all of them keeps writers waiting, and nobody has asked for it."""
+        if self._too_long_at is None or not timedelta(0) <= now - self._too_long_at < _SIZE_IS_GOOD_FOR:
+            began = perf_counter()
+            try:
+                return self._counted(filter, now, cap)
+            except ReadTooLong:
+                charge(perf_counter() - began)  # a statement that was given up reports nothing
+                self._too_long_at = now
+        if self._layout.segments_are_indexed:
+            return self._counted(filter, now, min(cap, _SHORT_CAP))
+        tables = self._tables(now)
+        return self._counted(filter, now, cap) if tables is None else self._estimated(filter, now, tables)
+
+    def _counted(self, filter: Filter, now: datetime, cap: int | None) -> Mapping[Condition, Count]:
+        wanted = filter.conditions()
         if self._layout.segments_are_indexed:
             totals = self._by_index(filter, wanted, now, cap)
         else:
@@ -116,13 +142,13 @@ class ConditionCounter:
         for part in _parts(self._layout.segments, wanted):
             own = [sa.and_(sa.true(), *_base(segment)) for segment in part.segments]
             where = [sa.or_(*own), *self._where.predicates(filter, part.segments[0].roles, binds)]
-            sums = self._sums(filter, part, [], binds)
-            selects.append(sa.select(sa.func.count(), *sums).select_from(part.source).where(*where))
+            hits = self._hits(filter, part, [], binds)
+            selects.append(sa.select(sa.func.count(), *hits).select_from(part.source).where(*where))
         if not selects:
             return None
         return selects[0] if len(selects) == 1 else sa.union_all(*selects)
 
-    def _sums(self, filter: Filter, part: Part, also: Sequence[Predicate], binds: Binds) -> Iterator[Any]:
+    def _hits(self, filter: Filter, part: Part, also: Sequence[Predicate], binds: Binds) -> Iterator[Any]:
         """How many rows have each wanted condition, in the order of `_ordered`."""
         for condition in _ordered(filter):
             cases = [
@@ -130,8 +156,9 @@ class ConditionCounter:
                 for segment in part.segments
                 if condition in segment.conditions
             ]
-            hit = sa.case((sa.or_(sa.false(), *cases), sa.literal_column("1")), else_=sa.literal_column("0"))
-            yield sa.func.coalesce(sa.func.sum(hit), sa.literal_column("0"))
+            # Not a sum: MariaDB adds up decimals.
+            hit = sa.case((sa.or_(*cases), sa.literal_column("1"))) if cases else sa.null()
+            yield sa.func.count(hit)
 
     # -- estimates -------------------------------------------------------------------------------
 
@@ -141,16 +168,19 @@ class ConditionCounter:
 
     def _large_tables(self, now: datetime) -> Mapping[int, _Table] | None:
         """The tables of all sources, if one of them is large and has no index for the conditions."""
-        if self._layout.segments_are_indexed:
-            return None
+        tables = None if self._layout.segments_are_indexed else self._tables(now)
+        return tables if tables is not None and any(table.rows >= LARGE for table in tables.values()) else None
+
+    def _tables(self, now: datetime) -> Mapping[int, _Table] | None:
+        """The tables of all sources, if each of them can be sampled."""
         tables: dict[int, _Table] = {}
         for segment in self._layout.segments:
-            name = _table_name(segment.source)
+            name = None if isinstance(segment.roles.key[0].type, ExactText) else _table_name(segment.source)
             rows = None if name is None else self._size(name, now)
             if name is None or rows is None:
                 return None
             tables[id(segment.source)] = _Table(name, rows)
-        return tables if any(table.rows >= LARGE for table in tables.values()) else None
+        return tables
 
     def _size(self, table: str, now: datetime) -> int | None:
         known = self._sizes.get(table)
@@ -159,7 +189,7 @@ class ConditionCounter:
         return known[1]
 
     def _estimated(self, filter: Filter, now: datetime, tables: Mapping[int, _Table]) -> Mapping[Condition, Count]:
-        sample = self._probed if self._database.dialect.name == "sqlite" else self._sampled
+        sample = self._sampled if self._database.dialect.name == "postgresql" else self._probed
         totals: Counter[Condition] = Counter()
         for number, part in enumerate(_parts(self._layout.segments, filter.conditions())):
             table = tables[id(part.source)]
@@ -179,9 +209,17 @@ class ConditionCounter:
         def build(binds: Binds) -> Any:
             assert isinstance(part.source, sa.TableClause | sa.Alias)
             base = part.source.element if isinstance(part.source, sa.Alias) else part.source
-            sampled = base.tablesample(sa.func.system(sa.literal_column(percent)), name="sampled")
+            # Under the name that expressions written as text use.
+            sampled = base.tablesample(sa.func.system(sa.literal_column(percent)), name=part.source.name)
             select = self._sample_select(filter, part, binds).select_from(part.source)
-            return ClauseAdapter(sampled).traverse(select)
+
+            def replaced(element: Any, **_: Any) -> Any:
+                if element is part.source:
+                    return sampled
+                own = isinstance(element, sa.ColumnClause) and element.table is part.source
+                return sampled.c[element.name] if own else None
+
+            return replacement_traverse(select, {}, replaced)
 
         statement = self._once(("sample", filter, number, percent), build)
         assert statement is not None
@@ -191,23 +229,30 @@ class ConditionCounter:
     def _probed(
         self, filter: Filter, now: datetime, number: int, part: Part, table: _Table
     ) -> tuple[Counter[Condition], float]:
-        """SQLite: rows at random rowids. Every rowid of the range is a probe, whether there is a row or not."""
-        name = self._database.dialect.identifier_preparer.quote(str(getattr(part.source, "name", table.name)))
-        rowid: Any = sa.literal_column(f"{name}.rowid")
+        """SQLite: rows at random rowids; MySQL: at random keys, where those are numbers. Every number of the range is a
+        probe, whether there is a row or not."""
+        quote = self._database.dialect.identifier_preparer.quote_identifier
+        is_sqlite = self._database.dialect.name == "sqlite"
+        size = _SQLITE_PROBES if is_sqlite else _PROBES
+        column = "rowid" if is_sqlite else quote(part.segments[0].roles.key[0].name)
+        rowid: Any = sa.literal_column(f"{quote(str(getattr(part.source, 'name', table.name)))}.{column}")
 
         def build(binds: Binds) -> Any:
-            probes = [binds.given(f"probe{n}") for n in range(_PROBES)]
+            probes = [binds.given(f"probe{n}") for n in range(size)]
             return self._sample_select(filter, part, binds).select_from(part.source).where(rowid.in_(probes))
 
         statement = self._once(("sample", filter, number), build)
         assert statement is not None
-        quoted = self._database.dialect.identifier_preparer.quote_identifier(table.name)
-        ((first, last),) = self._database.fetch(f"SELECT min(rowid), max(rowid) FROM {quoted}", ())  # noqa: S608
+        quoted = ".".join(map(quote, table.name.split(".")))
+        ends = f"SELECT (SELECT min({column}) FROM {quoted}), (SELECT max({column}) FROM {quoted})"  # noqa: S608
+        ((first, last),) = self._database.fetch(ends, ())  # in one SELECT, SQLite would read the whole table for both
         found: Counter[Condition] = Counter()
+        if first is None:
+            return found, 0.0  # it was emptied since its size was read
         probed = 0
         end = perf_counter() + _PROBE_TIME
         while not probed or (probed < _SAMPLE and perf_counter() < end):
-            given = {f"probe{n}": random.randint(first, last) for n in range(_PROBES)}
+            given = {f"probe{n}": random.randint(first, last) for n in range(size)}
             (row,) = self._database.read(statement, now, given)
             found.update(_by_condition(filter, row))
             probed += len(set(given.values()))
@@ -215,7 +260,7 @@ class ConditionCounter:
 
     def _sample_select(self, filter: Filter, part: Part, binds: Binds) -> Any:
         also = list(self._where.predicates(filter, part.segments[0].roles, binds))
-        return sa.select(sa.func.count(), *self._sums(filter, part, also, binds))
+        return sa.select(sa.func.count(), *self._hits(filter, part, also, binds))
 
 
 def _parts(segments: Sequence[Segment], wanted: frozenset[Condition]) -> list[Part]:

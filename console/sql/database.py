@@ -137,14 +137,17 @@ class TransactionRefused(Exception):
 
 def make_engine(url: str | sa.URL, **options: Any) -> Engine:
     """An engine whose pool hands out the connection used last, and whose errors never show parameters."""
-    engine = sa.create_engine(
-        url,
-        pool_use_lifo=True,
-        hide_parameters=True,
-        enable_from_linting=False,
-        query_cache_size=_STATEMENTS_CACHED,
-        **options,
-    )
+    try:
+        engine = sa.create_engine(
+            url,
+            pool_use_lifo=True,
+            hide_parameters=True,
+            enable_from_linting=False,
+            query_cache_size=_STATEMENTS_CACHED,
+            **options,
+        )
+    except (ArgumentError, ValueError, TypeError) as error:
+        raise ConfigFault(f"an option in the url cannot be used ({error})") from None
     event.listen(engine, "before_cursor_execute", start_timing)
     return engine
 
@@ -212,12 +215,12 @@ class Writer:
     def __init__(
         self,
         connection: Connection,
-        refusals: tuple[type[Exception], ...],
+        is_refusal: Callable[[Exception], bool],
         message: Callable[[Any], str],
         answered: Callable[[], None],
     ) -> None:
         self._connection = connection
-        self._refusals = refusals
+        self._is_refusal = is_refusal
         self._message = message
         self._answered = answered
 
@@ -255,7 +258,7 @@ class Writer:
             yield
         except Exception as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
-            if not isinstance(cause, self._refusals):
+            if not isinstance(cause, Exception) or not self._is_refusal(cause):
                 raise
             refused = RowRefused if self._in_transaction() else TransactionRefused
             raise refused(self._message(cause)) from None
@@ -352,6 +355,7 @@ class EngineDatabase(ABC):
         self._reader = reader
         self._writer = writer
         self._read_only = read_only
+        self._closed = False
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -386,11 +390,26 @@ class EngineDatabase(ABC):
     @abstractmethod
     def _transaction(self) -> AbstractContextManager[Writer]: ...
 
+    def _is_refusal(self, error: Exception) -> bool:
+        """Whether an error of the driver is about one row."""
+        return isinstance(error, self.refusals)
+
     # -- the rest --------------------------------------------------------------------------------
 
     def close(self) -> None:
-        self._reader.dispose()
-        self._writer.dispose()
+        """Close the connections that nobody uses. Each of the others is closed when its work ends, see `_lent`."""
+        self._closed = True
+        for engine in (self._reader, self._writer):
+            engine.pool.dispose()  # `engine.dispose` would also forget the pool that the others come back to
+
+    @contextmanager
+    def _lent(self, engine: Engine) -> Iterator[None]:
+        """A connection of this engine is in use in this block, and back in its pool at the end."""
+        try:
+            yield
+        finally:
+            if self._closed:  # meanwhile, by another thread
+                engine.pool.dispose()
 
 
 def read_ahead(batches: Iterator[T]) -> Iterator[T]:

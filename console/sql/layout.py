@@ -42,6 +42,7 @@ class Roles:
     updated: Expression | None
     next: Expression | None
     references: tuple[Expression, ...] = ()
+    expires: Expression | None = None
     native_key: Callable[[tuple[str, ...]], tuple[Any, ...] | None] | None = None
     """Converts the parts of a key to the columns' values (a number, a UUID); None if no row can have that key."""
 

@@ -21,7 +21,7 @@ from console.sql.values import as_bytes, is_unicode
 Arm = tuple[Segment, list[Predicate]]
 
 
-class Shape(NamedTuple):
+class PageShape(NamedTuple):
     """What a page statement depends on, apart from its parameters."""
 
     sort: Sort
@@ -36,11 +36,11 @@ class Shape(NamedTuple):
     """The cursor's parameters whose text is not Unicode; they are bound as bytes."""
 
 
-def shape_of(sort: Sort, backward: bool, after: Cursor | None, limit: int | None) -> Shape:
+def shape_of(sort: Sort, backward: bool, after: Cursor | None, limit: int | None) -> PageShape:
     if after is None:
-        return Shape(sort, backward, "start", limit)
+        return PageShape(sort, backward, "start", limit)
     odd = frozenset(name for name, value in _parameters(after) if isinstance(value, str) and not is_unicode(value))
-    return Shape(sort, backward, "null" if after.is_null else "value", limit, odd)
+    return PageShape(sort, backward, "null" if after.is_null else "value", limit, odd)
 
 
 def _parameters(after: Cursor) -> Iterator[tuple[str, Any]]:
@@ -56,22 +56,40 @@ def given_for(after: Cursor | None) -> dict[str, Any]:
     }
 
 
-BYTEWISE = {"sqlite": "BINARY", "postgresql": "C"}
-"""The collation that orders text by its bytes: the one order that all backends have."""
+class Ordering(NamedTuple):
+    """What a dialect can order by."""
+
+    collation: str | None
+    """Orders text by its bytes, the one order that all backends have. None: text that is cast is ordered so."""
+    has_nulls_last: bool = True
+    has_row_ranges: bool = True
+    """Whether an index serves a comparison of several columns with several values."""
+
+    def bytewise(self, text: Expression) -> Expression:
+        return text if self.collation is None else sa.collate(text, self.collation)
 
 
-def sort_value(layout: Layout, roles: Roles, sort: Sort, bytewise: str) -> Expression | None:
+ORDERINGS = {
+    "sqlite": Ordering("BINARY"),
+    "postgresql": Ordering("C"),
+    "mysql": Ordering(None, has_nulls_last=False, has_row_ranges=False),
+}
+
+
+def sort_value(layout: Layout, roles: Roles, sort: Sort, ordering: Ordering) -> Expression | None:
     """The expression a page is sorted by, as items show it: text as text, and NULL for what is not a time."""
     match sort.field:
         case None:
             return layout.natural(roles)
         case SortField.ID:
             # If segments are index ranges, reading the whole key index for each of them would be slower.
-            return roles.key[0] if "id" in layout.served else sa.collate(sa.cast(roles.key[0], sa.Text), bytewise)
+            return roles.key[0] if "id" in layout.served else ordering.bytewise(sa.cast(roles.key[0], sa.Text))
         case SortField.ATTEMPTS:
             return roles.attempts
         case SortField.TYPE:
-            return sa.collate(sa.func.nullif(sa.cast(roles.type, sa.Text), sa.literal_column("''")), bytewise)
+            return ordering.bytewise(sa.func.nullif(sa.cast(roles.type, sa.Text), sa.literal_column("''")))
+        case SortField.BACKEND:
+            raise ValueError("a backend cannot be sorted by its own name")
         case SortField.UPDATED | SortField.CREATED | SortField.NEXT:
             time: Expression | None = getattr(roles, sort.field.value)
             return None if time is None else layout.time.ordered(time)
@@ -93,7 +111,7 @@ class Tail(NamedTuple):
 NO_TAIL = Tail(None, (), frozenset())
 
 
-def tail_of(layout: Layout, segments: Sequence[Segment], sort: Sort, bytewise: str) -> Tail:
+def tail_of(layout: Layout, segments: Sequence[Segment], sort: Sort, ordering: Ordering) -> Tail:
     """The positions of the cursor's values in rows of these segments; missing columns are added at the end."""
     rows = [segment.roles.row for segment in segments]
     added: list[str] = []
@@ -105,7 +123,7 @@ def tail_of(layout: Layout, segments: Sequence[Segment], sort: Sort, bytewise: s
         added.append(name)
         return len(rows[0]) + len(added) - 1
 
-    values = [sort_value(layout, segment.roles, sort, bytewise) for segment in segments]
+    values = [sort_value(layout, segment.roles, sort, ordering) for segment in segments]
     there = [value for value in values if value is not None]
     value = place("value", there) if there else None
     ties = zip(*(segment.roles.tiebreaker for segment in segments), strict=True)
@@ -122,9 +140,9 @@ def is_one_range(layout: Layout, sort: Sort, segments: Sequence[Segment]) -> boo
 class PageBuilder:
     """Builds the statement of one page from segments and their predicates."""
 
-    def __init__(self, layout: Layout, shape: Shape, binds: Binds, bytewise: str) -> None:
+    def __init__(self, layout: Layout, shape: PageShape, binds: Binds, ordering: Ordering) -> None:
         self._layout = layout
-        self._bytewise = bytewise
+        self._ordering = ordering
         self._shape = shape
         self._binds = binds
         self._limit: Any = binds.given("limit") if shape.limit is None else sa.literal_column(str(shape.limit))
@@ -174,7 +192,7 @@ class PageBuilder:
         return order + [self._directed(found.c[name]) for name in list(found.c.keys()) if name.startswith("tie")]
 
     def _halves(self, segment: Segment, where: list[Predicate]) -> Iterator[Select[Any]]:
-        value = sort_value(self._layout, segment.roles, self._shape.sort, self._bytewise)
+        value = sort_value(self._layout, segment.roles, self._shape.sort, self._ordering)
         if value is None:
             yield self._arm(segment, where, None, False)
             return
@@ -215,8 +233,7 @@ class PageBuilder:
             *(tie.label(f"tie{n}") for n, tie in enumerate(ties)),
         ).select_from(segment.source)
         past = [] if (beyond := self._past(value, ties)) is None else [beyond]
-        first = self._directed(sa.literal_column("value"))
-        order = [first.nulls_first() if self._shape.backward else first.nulls_last(), *map(self._directed, ties)]
+        order = [*self._nulls_at_the_end(), *map(self._directed, ties)]
         few = select.where(*where, *past).order_by(*order).limit(self._limit).subquery()
         width = len(segment.roles.row)
         columns = list(few.c)
@@ -224,6 +241,14 @@ class PageBuilder:
         halves: Any = is_null.desc() if self._shape.backward else is_null
         found: Select[Any] = sa.select(*columns[:width], is_null, *columns[width:])
         return found.order_by(halves, *map(self._directed, columns[width:]))
+
+    def _nulls_at_the_end(self) -> list[Any]:
+        """The value of `_sorted`, in order. Rows without one come last, whatever the direction."""
+        first = self._directed(sa.literal_column("value"))
+        if self._ordering.has_nulls_last:
+            return [first.nulls_first() if self._shape.backward else first.nulls_last()]
+        is_null: Any = sa.literal_column("value IS NULL")
+        return [is_null.desc() if self._shape.backward else is_null, first]
 
     def _past(self, value: Expression, ties: tuple[Expression, ...]) -> Predicate | None:
         """Rows after the cursor, with or without a value."""
@@ -275,7 +300,7 @@ class PageBuilder:
             return columns[0] < given[0] if self._descending else columns[0] > given[0]
         left, right = sa.tuple_(*columns), sa.tuple_(*given)
         beyond = left < right if self._descending else left > right
-        if all(isinstance(column, sa.ColumnClause) for column in columns):
+        if self._ordering.has_row_ranges and all(isinstance(column, sa.ColumnClause) for column in columns):
             return beyond
         # No index has all of these columns; a bound on the first one at least tells it where to begin.
         bound = columns[0] <= given[0] if self._descending else columns[0] >= given[0]

@@ -4,68 +4,52 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import zip_longest
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import psycopg
 import sqlalchemy as sa
 from psycopg.abc import Buffer
 from psycopg.adapt import AdaptersMap, Loader
 from sqlalchemy import event
-from sqlalchemy.engine import Connection, Engine, RootTransaction
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, NoSuchTableError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from console.core.faults import BackendBusy, BackendFault, ConfigFault, DeadlineExceeded, WrongSchema
+from console.core.backend import Finding, Severity
+from console.core.faults import BackendFault, ConfigFault, WrongSchema
 from console.core.ports import Stop
 from console.sql.database import (
-    EngineDatabase,
     Execute,
     Row,
-    Writer,
     charge_time,
     make_engine,
     parse_url,
     rows_of,
-    start_timing,
 )
 from console.sql.guarded import Target
 from console.sql.guarded_postgres import PostgresGuard
 from console.sql.postgres_faults import ROW_REFUSALS, cause_of, message_of, translate
+from console.sql.server import LOCK_PATIENCE, READERS, SERVER_SHARE, WRITERS, Privileges, ServerDatabase
 from console.sql.times import zone_named
 from console.sql.values import converted
-from console.sql.watchdog import DriverConnection, Watch, Watchdog
 
 # The driver logs errors that it also raises. Without a handler Python would print them over the screen.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
-T = TypeVar("T")
+DriverConnection = psycopg.Connection[tuple[Any, ...]]
 
-READERS, WRITERS = 2, 1
-"""Connections kept at most: they count against the limit of a server that others need."""
-_LOCK_PATIENCE = 2.0
-_SERVER_SHARE = 0.9
-"""The server gets this part of the deadline, so that it answers before this side cuts the connection."""
 _FIX = "Write postgresql://USER@HOST/DATABASE."
 _PIPELINES = psycopg.Pipeline.is_supported()
 ASK_IF_READ_ONLY = "SELECT 1 / (current_setting('transaction_read_only') = 'on')::int"
 """Fails with a division by zero where the transaction can write."""
 _BEGIN_DURABLY = """BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"""
+_LARGE_OBJECTS_GUARDED = 160000
+"""The first version whose read-only transactions cannot create large objects."""
 _TIMES = ("timestamp", "timestamptz", "date")
-
-
-class Privileges(NamedTuple):
-    """What the role of our connections may do with a table; the connections themselves may be allowed less."""
-
-    role: str
-    can_read: bool
-    can_write: bool
-    superuser: bool
-    owner: bool
 
 
 class ServerSettings(NamedTuple):
@@ -76,6 +60,25 @@ class ServerSettings(NamedTuple):
     may_create_large_objects: bool
     durable_commits: bool
     """Whether a commit waits for the disk unless a transaction asks for it."""
+
+
+def setting_findings(settings: ServerSettings, role: str) -> Iterator[Finding]:
+    """What the server or the role has set that weakens a promise."""
+    if settings.version < _LARGE_OBJECTS_GUARDED and settings.may_create_large_objects:
+        yield Finding(
+            Severity.WARNING,
+            "read-only",
+            f"PostgreSQL {settings.version // 10_000} lets a function create large objects, even when it"
+            " is called in a read-only transaction",
+            f"Revoke EXECUTE on lo_create, lo_creat and lo_from_bytea from {role} and PUBLIC, or use PostgreSQL 16.",
+        )
+    if not settings.durable_commits:
+        yield Finding(
+            Severity.WARNING,
+            "durability",
+            f"role {role} has synchronous_commit=off: its own system can lose committed changes in a crash",
+            "Retriage turns it on for its own changes.",
+        )
 
 
 def postgres_engine(
@@ -113,7 +116,7 @@ def driver_is_dead(connection: Connection) -> bool:
 
 def _timeouts(deadline: float, lock_patience: float) -> str:
     """The server's own time limits, which are shorter than ours: it says better what it waited for."""
-    limit = max(int(deadline * _SERVER_SHARE * 1000), 1)
+    limit = max(int(deadline * SERVER_SHARE * 1000), 1)
     return f"-c statement_timeout={limit} -c lock_timeout={min(int(lock_patience * 1000), limit)}"
 
 
@@ -139,7 +142,7 @@ def _read_in_transaction(asked: str, place: str) -> Callable[..., bool]:
             if not isinstance(error, psycopg.errors.DivisionByZero) or asking.pgresult is not None:
                 raise
             raise BackendFault(
-                "the server lets this connection write although it was asked not to", where=place,
+                "the server would let this read-only connection write", where=place,
                 fix="Connect to the server directly, not through a pooler that changes what is sent.",
             ) from None
         return True
@@ -188,10 +191,11 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufdd0")
 
 
-class PostgresDatabase(EngineDatabase):
+class PostgresDatabase(ServerDatabase):
     """One database on a server."""
 
     refusals = ROW_REFUSALS
+    driver_error = psycopg.Error
 
     def __init__(
         self,
@@ -203,31 +207,31 @@ class PostgresDatabase(EngineDatabase):
         asked: str = ASK_IF_READ_ONLY,
     ) -> None:
         parsed = _parsed(url)
-        self._deadline = deadline.total_seconds()
-        self._write_deadline = (write_deadline or deadline).total_seconds()
-        self._watchdog = Watchdog()
+        to_read, to_write = deadline.total_seconds(), (write_deadline or deadline).total_seconds()
         reader = postgres_engine(
             parsed,
-            f"-c default_transaction_read_only=on -c jit=off {_timeouts(self._deadline, self._deadline / 2)}",
+            f"-c default_transaction_read_only=on -c jit=off {_timeouts(to_read, to_read / 2)}",
             self._connect_for_reading,
             pool_size=READERS,
             max_overflow=0,
-            pool_timeout=self._deadline,
+            pool_timeout=to_read,
             pool_reset_on_return=None,
         )
         writer = postgres_engine(
             parsed,
-            f"-c default_transaction_read_only=off {_timeouts(self._write_deadline, _LOCK_PATIENCE)}",
+            f"-c default_transaction_read_only=off {_timeouts(to_write, LOCK_PATIENCE)}",
             self._connect,
             pool_size=WRITERS,
             max_overflow=1,
-            pool_timeout=self._write_deadline,
+            pool_timeout=to_write,
         )
         event.listen(reader, "do_execute", _read_in_transaction(asked, _shown(parsed)))
         event.listen(reader, "before_cursor_execute", _load_any_time_if_lenient)
         event.listen(writer, "connect", lambda connection, _: _load_any_time(connection.adapters))
         event.listen(writer, "begin", _begin_durably)
-        super().__init__(_shown(parsed), reader, writer, read_only=read_only)
+        super().__init__(
+            _shown(parsed), reader, writer, read_only=read_only, deadline=to_read, write_deadline=to_write
+        )
 
     # -- connecting ------------------------------------------------------------------------------
 
@@ -251,49 +255,19 @@ class PostgresDatabase(EngineDatabase):
     def _open(self, settings: dict[str, Any]) -> DriverConnection:
         return psycopg.connect(**{"connect_timeout": max(int(self._deadline / 2), 2), **settings})
 
-    @contextmanager
-    def _at_work(self, engine: Engine, deadline: float) -> Iterator[tuple[Connection, Watch]]:
-        """A connection with its deadline. It is not used again after a cancel, which may still be under way."""
-        try:
-            connection = engine.connect()
-        except PoolTimeout:
-            raise BackendBusy("all of our connections to it are in use", where=self.place) from None
-        except DBAPIError as error:
-            raise translate(cause_of(error), self.place) from None
-        with connection:
-            if first := connection.info.pop("watch", None):
-                self._watchdog.end(first)
-            driver = driver_of(connection)
-            watch = self._watchdog.begin(driver, deadline)
-            try:
-                yield connection, watch
-            finally:
-                self._watchdog.end(watch)
-                if watch.cut or watch.cancelled or driver.closed:
-                    connection.invalidate()
+    def _wire(self, connection: Connection) -> DriverConnection:
+        return driver_of(connection)
 
-    def _fault(self, error: Exception, watch: Watch) -> Exception:
-        if watch.cancelled:
-            return DeadlineExceeded("the query was cancelled", where=self.place)
-        if watch.cut:
-            return DeadlineExceeded(f"the server does not answer (waited {watch.patience:g} s)", where=self.place)
+    def _is_dead(self, connection: Connection) -> bool:
+        return driver_is_dead(connection)
+
+    def _translate(self, error: Exception) -> BackendFault:
         return translate(cause_of(error), self.place)
 
+    def _message(self, error: Exception) -> str:
+        return message_of(cause_of(error))
+
     # -- reading ---------------------------------------------------------------------------------
-
-    def _all(self, execute: Execute, parameters: Any) -> list[Row]:
-        return self._unless_dead(lambda connection: self._fetch(connection, execute, parameters))
-
-    def _unless_dead(self, work: Callable[[Connection], T]) -> T:
-        """A pooled connection may have died in a restart of the server. Reading again does no harm."""
-        for attempt in (1, 2):
-            with self._at_work(self._reader, self._deadline) as (connection, watch):
-                try:
-                    return work(connection)
-                except (DBAPIError, psycopg.Error) as error:
-                    if attempt == 2 or not driver_is_dead(connection) or watch.cut or watch.cancelled:
-                        raise self._fault(error, watch) from None
-        raise AssertionError("the second attempt returns or raises")
 
     def _fetch(self, connection: Connection, execute: Execute, parameters: Any) -> list[Row]:
         """Almost always the driver's fast loaders do. If this side cannot write or read a value, the statement is
@@ -315,12 +289,8 @@ class PostgresDatabase(EngineDatabase):
                 with closing(execute(streaming, converted(parameters, _storable))) as result:
                     while not stop.requested and (rows := result.fetchmany(size)):
                         charge_time(connection)
-                        watch.rest()
-                        try:
+                        with self._at_rest(connection, watch):
                             yield list(map(tuple, rows))
-                        finally:
-                            watch.again()
-                            start_timing(connection)
             except (DBAPIError, psycopg.Error) as error:
                 raise self._fault(error, watch) from None
             finally:
@@ -329,29 +299,6 @@ class PostgresDatabase(EngineDatabase):
                         driver_of(connection).rollback()
 
     # -- writing ---------------------------------------------------------------------------------
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Writer]:
-        with self._begun() as (transaction, watch):
-            try:
-                with transaction:
-                    yield Writer(transaction.connection, self.refusals, message_of, watch.again)
-            except (DBAPIError, psycopg.Error) as error:
-                raise self._fault(error, watch) from None
-
-    @contextmanager
-    def _begun(self) -> Iterator[tuple[RootTransaction, Watch]]:
-        """A transaction. If a pooled connection turns out to be dead, nothing has been written: take another."""
-        for attempt in (1, 2):
-            with self._at_work(self._writer, self._write_deadline) as (connection, watch):
-                try:
-                    transaction = connection.begin()
-                except (DBAPIError, psycopg.Error) as error:
-                    if attempt == 2 or not driver_is_dead(connection) or watch.cut:
-                        raise self._fault(error, watch) from None
-                    continue
-                yield transaction, watch
-                return
 
     def guard(self, target: Target) -> PostgresGuard:
         """The guarded writes to a table."""
@@ -389,7 +336,7 @@ class PostgresDatabase(EngineDatabase):
             return False
 
     def estimated_rows(self, table: str) -> int | None:
-        """As the last ANALYZE or VACUUM has left it; None for a view or a foreign table."""
+        """The number that the last ANALYZE or VACUUM stored; None for a view or a foreign table."""
         rows = self.fetch(
             "SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(%s) AND relkind IN ('r', 'p', 'm')",
             [_named(table)],
@@ -398,8 +345,8 @@ class PostgresDatabase(EngineDatabase):
 
     def privileges(self, table: str) -> Privileges:
         rows = self.fetch(
-            "SELECT current_user::text, has_table_privilege(c.oid, 'SELECT'), has_table_privilege(c.oid, 'UPDATE'),"
-            " r.rolsuper, pg_has_role(c.relowner, 'USAGE') FROM pg_class c, pg_roles r"
+            "SELECT current_user::text, has_table_privilege(c.oid, 'UPDATE'), r.rolsuper,"
+            " pg_has_role(c.relowner, 'USAGE') FROM pg_class c, pg_roles r"
             " WHERE c.oid = to_regclass(%s) AND r.rolname = current_user",
             [_named(table)],
         )
@@ -415,6 +362,9 @@ class PostgresDatabase(EngineDatabase):
             (),
         )
         return ServerSettings(version, lo_create, commits != "off")
+
+    def server_findings(self, role: str) -> Iterator[Finding]:
+        return setting_findings(self.server_settings(), role)
 
     def may(self, table: str, privilege: str, columns: Sequence[str]) -> bool:
         """Whether our role has this privilege on all these columns, by itself or on the whole table."""
@@ -432,9 +382,6 @@ class PostgresDatabase(EngineDatabase):
     def now(self) -> datetime:
         ((now,),) = self.fetch("SELECT clock_timestamp() AT TIME ZONE 'UTC'", ())
         return cast("datetime", now).replace(tzinfo=UTC)
-
-    def cancel(self) -> None:
-        self._watchdog.cancel()
 
 
 def _is_full_and_valid(index: Any) -> bool:
@@ -458,6 +405,7 @@ def _shown(url: sa.URL) -> str:
     hosts, ports = (str(url.query.get(name, "")).split(",") for name in ("host", "port"))
     if url.host:
         hosts, ports = [url.host], [str(url.port or "")]
+    hosts = [f"[{host}]" if ":" in host else host for host in hosts]
     servers = ",".join(f"{host}:{port}" if port else host for host, port in zip_longest(hosts, ports, fillvalue=""))
     user = f"{url.username}@" if url.username else ""
     return f"postgresql://{user}{servers}/{url.database or ''}"

@@ -23,18 +23,18 @@ from console.sql.database import Binds, BoundStatement, Database, Row, union_of
 from console.sql.keys import is_given_key, is_one_of, loose_rows, plain_keys, rows_where, select_each
 from console.sql.layout import Expression, Layout, Predicate, Segment
 from console.sql.paging import (
-    BYTEWISE,
     NO_TAIL,
+    ORDERINGS,
     Arm,
     PageBuilder,
-    Shape,
+    PageShape,
     Tail,
     given_for,
     is_one_range,
     shape_of,
     tail_of,
 )
-from console.sql.where import Where, head_of
+from console.sql.where import Where, shown_error
 
 _KEPT_STATEMENTS = 128
 _KEYS_PER_READ = 200
@@ -63,7 +63,7 @@ class _OtherColumns:
         roles = segment.roles
         if id(roles) not in self._rows:
             row = roles.row if self.columns is None else self.columns
-            self._rows[id(roles)] = (*row, head_of(roles.error)) if self.with_head else row
+            self._rows[id(roles)] = (*row, shown_error(roles.error)) if self.with_head else row
         return replace(segment, roles=replace(roles, row=self._rows[id(roles)]))
 
 
@@ -73,7 +73,7 @@ class Reader:
     def __init__(self, name: str, database: Database, layout: Layout, policy: RetryPolicy) -> None:
         self._database = database
         self.layout = layout
-        self._bytewise = BYTEWISE[database.dialect.name]
+        self._ordering = ORDERINGS[database.dialect.name]
         self._where = Where(name, database.dialect, layout.time, policy)
         self._kept: dict[Hashable, Any] = {}
         self._lock = Lock()
@@ -106,24 +106,24 @@ class Reader:
         filter, shape = request.filter, shape_of(request.sort, request.backward, request.after, request.limit + 1)
         return self._once(("page", filter, shape), lambda: self._new_paging(filter, shape))
 
-    def _new_paging(self, filter: Filter, shape: Shape) -> _Paging:
+    def _new_paging(self, filter: Filter, shape: PageShape) -> _Paging:
         segments = self._segments(filter)
         if not segments:
             return _Paging([], NO_TAIL)
-        tail = tail_of(self.layout, segments, shape.sort, self._bytewise)
+        tail = tail_of(self.layout, segments, shape.sort, self._ordering)
         parts = _parts(shape, apart=is_one_range(self.layout, shape.sort, segments))
         made = (self._built(partial(self._page_statement, filter, part, tail, None)) for part in parts)
         return _Paging([statement for statement in made if statement is not None], tail)
 
     def _page_statement(
-        self, filter: Filter, shape: Shape, tail: Tail, other: _OtherColumns | None, binds: Binds
+        self, filter: Filter, shape: PageShape, tail: Tail, other: _OtherColumns | None, binds: Binds
     ) -> Any:
         arms = self._arms(filter, binds)
         if not arms:
             return None
         if other is not None:
             arms = [(other.segment(segment), where) for segment, where in arms]
-        statement = PageBuilder(self.layout, shape, binds, self._bytewise).statement(arms)
+        statement = PageBuilder(self.layout, shape, binds, self._ordering).statement(arms)
         width = len(arms[0][0].roles.row)
         needed = [c for n, c in enumerate(statement.selected_columns) if n < width or c.key in tail.added]
         return statement.with_only_columns(*needed)
@@ -209,7 +209,7 @@ class Reader:
         if not segments:
             return
         apart = is_one_range(self.layout, sort, segments)
-        tail = tail_of(self.layout, segments, sort, self._bytewise)
+        tail = tail_of(self.layout, segments, sort, self._ordering)
         cursor: Cursor | None = None
         while not stop.requested:
             given = given_for(cursor)
@@ -224,7 +224,7 @@ class Reader:
                 return
             cursor = tail.cursor(rows[-1])
 
-    def _walking(self, filter: Filter, other: _OtherColumns, shape: Shape, tail: Tail) -> BoundStatement:
+    def _walking(self, filter: Filter, other: _OtherColumns, shape: PageShape, tail: Tail) -> BoundStatement:
         build = partial(self._page_statement, filter, shape, tail, other)
         statement = self._statement(("walk", filter, shape, other.columns, other.with_head), build)
         assert statement is not None
@@ -244,7 +244,7 @@ class Reader:
     def errors(self, filter: Filter, now: datetime, stop: Stop) -> Iterator[ErrorBatch]:
         def build(binds: Binds) -> Any:
             return union_of(
-                sa.select(head_of(segment.roles.error), _or_null(segment.roles.updated))
+                sa.select(shown_error(segment.roles.error), _or_null(segment.roles.updated))
                 .select_from(segment.source)
                 .where(*where)
                 for segment, where in self._arms(filter, binds)
@@ -312,7 +312,7 @@ class Reader:
         return {item.key: item for item in found}
 
 
-def _parts(shape: Shape, *, apart: bool) -> list[Shape]:
+def _parts(shape: PageShape, *, apart: bool) -> list[PageShape]:
     """The statements of one page: in a single range first the rows with the cursor's value, then those past it."""
     if not apart or shape.cursor != "value":
         return [shape]

@@ -16,11 +16,11 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
+from console.core.action_rules import ATTEMPTS_STAY, NOT_STORABLE, TOO_LARGE, Decision, not_taken
 from console.core.advice import Notice
 from console.core.backend import Action, Attempts, Change, Draft, Image, Operation
-from console.core.item import ItemKey
-from console.core.policy import RetryPolicy
-from console.core.requeue_rules import ATTEMPTS_STAY, NOT_STORABLE, TOO_LARGE, Decision, not_taken
+from console.core.item import ItemKey, Verdict
+from console.core.policy import Facts, RetryPolicy
 from console.core.signature import signature_of
 from console.sql.database import Row
 from console.sql.layout import Expression
@@ -62,7 +62,7 @@ class DraftColumns:
 
 
 class RequeuePlanner:
-    """Makes drafts and after-images by a table's requeue rule."""
+    """Makes drafts and after-images by a table's rules for requeue and discard."""
 
     def __init__(
         self, name: str, table: QueueTable, rule: RequeueRule, policy: RetryPolicy, time: TimeStyle, rows: TableRows
@@ -78,23 +78,23 @@ class RequeuePlanner:
         self._last_at: tuple[datetime | None, Any] = (None, None)
         """The time of the last write and how it is stored: a whole chunk has the same."""
         self._assignments: dict[tuple[str, Attempts], _Assignments] = {
-            (action, attempts): _Assignments(table.image, rule.writes(action, attempts))
+            (action, attempts): _Assignments(table.image, table.writes(action, attempts))
             for action, attempts in product(Action, Attempts)
         }
 
     # -- drafts ------------------------------------------------------------------------------------
 
-    def columns(self, row: StoredRow, address: Expression, *, sqlite: bool) -> DraftColumns:
+    def columns(self, row: StoredRow, address: Expression) -> DraftColumns:
         """What has to be read of each row."""
         stored = self._table.table.c
-        too_large = {name: is_too_large(stored[name], sqlite=sqlite) for name in self._table.image}
+        too_large = {name: is_too_large(stored[name]) for name in self._table.image}
         own = {name: sa.case((large, sa.null()), else_=stored[name]) for name, large in too_large.items()}
         declared = {name: getattr(self._table, name) for name in self._rows.judged_columns}
         facts: dict[str, Expression] = {
             name: own[column] if isinstance(column, str) and column in own else getattr(row, name)
             for name, column in declared.items()
         }
-        any_large = sa.or_(sa.false(), *too_large.values(), is_too_large(row.key, sqlite=sqlite))
+        any_large = sa.or_(sa.false(), *too_large.values(), is_too_large(row.key))
         return DraftColumns(facts, list(own.values()), any_large, address)
 
     def drafts(
@@ -131,7 +131,7 @@ class RequeuePlanner:
         return [str(ItemKey(self._name, (text(id),))) for id in ids]
 
     def _all_storable(self, ids: Sequence[Any], images: Sequence[Sequence[Any]]) -> bool:
-        """Whether a plan can keep all of these values as they are, seen at one glance."""
+        """Whether a plan can keep all of these values unchanged, found by one check of all of them."""
         if set(map(type, ids)) != {int if self._table.integer_key else str}:
             return False
         return all(map(_is_plain, (ids, *images)))
@@ -144,15 +144,15 @@ class RequeuePlanner:
 
     def _judge(self, operation: Operation, now: datetime) -> _Judge:
         """Judges rows given by column; those that failed alike are judged once, unless the clock counts."""
-        resettable = operation.attempts in self._rule.abilities.attempts
+        rule = self._table.rule(Action(operation.action))
+        assert rule is not None, "its abilities do not have this action"
 
         def judged(row: StoredRow) -> Summary:
             facts, verdict = self._rows.judged(row, now)
-            decision = Decision(ATTEMPTS_STAY)
-            if resettable:
-                decision = self._rule.decide(facts, verdict, operation, self._policy, now)
-            if decision.skipped is None and not (predicted := self._rows.once_ready(row)).runs:
-                decision = Decision(not_taken(predicted))
+            if isinstance(rule, RequeueRule):
+                decision = self._decide_requeue(row, facts, verdict, operation, now)
+            else:
+                decision = rule.decision(facts, verdict, operation, self._policy, now)
             return verdict.condition.value, signature_of(facts.error) if facts.error else None, *decision
 
         @lru_cache(maxsize=_REMEMBERED)
@@ -168,6 +168,16 @@ class RequeuePlanner:
             return [judged(StoredRow(**dict(zip(facts, row, strict=True)))) for row in values]
 
         return judge
+
+    def _decide_requeue(
+        self, row: StoredRow, facts: Facts, verdict: Verdict, operation: Operation, now: datetime
+    ) -> Decision:
+        if operation.attempts not in self._rule.attempts:
+            return Decision(ATTEMPTS_STAY)
+        decision = self._rule.decide(facts, verdict, operation, self._policy, now)
+        if decision.skipped is None and not (predicted := self._rows.once_ready(row)).runs:
+            return Decision(not_taken(predicted))
+        return decision
 
     # -- after-images ------------------------------------------------------------------------------
 

@@ -21,15 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from console.core.budget import hold_limit
-from console.core.faults import (
-    BackendBusy,
-    BackendFault,
-    ConfigFault,
-    DeadlineExceeded,
-    ReadTooLong,
-    Unreachable,
-    WrongSchema,
-)
+from console.core.faults import BackendBusy, ConfigFault, ReadTooLong, Unreachable
 from console.core.paths import expanded
 from console.core.ports import Stop
 from console.sql.database import (
@@ -46,6 +38,7 @@ from console.sql.database import (
 )
 from console.sql.guarded import SqliteGuard, Target
 from console.sql.readonly import allow_reading_only
+from console.sql.sqlite_faults import cause_of, is_interrupted, is_undecodable, translate
 from console.sql.times import IsoText
 from console.sql.values import converted
 
@@ -56,30 +49,6 @@ _STEPS_BETWEEN_CHECKS = 20_000
 
 _READS_OF_A_CHANGING_FILE = 20
 _SIZE_PROBES = 300
-
-_REASONS: tuple[tuple[str, type[BackendFault], str], ...] = (
-    ("file is not a database", Unreachable, "the file is not an SQLite database"),
-    ("unable to open database file", Unreachable, "the file cannot be opened"),
-    ("disk image is malformed", Unreachable, "the database file is damaged"),
-    ("locked", BackendBusy, "another process holds its lock"),
-    ("busy", BackendBusy, "another process holds its lock"),
-    ("interrupted", DeadlineExceeded, "the query was stopped"),
-    ("no such table", WrongSchema, ""),
-    ("no such column", WrongSchema, ""),
-    ("readonly database", BackendFault, "the database cannot be written"),
-    ("not authorized", BackendFault, "this connection may only read"),
-    ("disk I/O error", Unreachable, "the disk reported an error"),
-    ("database or disk is full", BackendFault, "the disk is full"),
-)
-
-
-def translate(error: BaseException, place: str) -> BackendFault:
-    """The fault for an error of SQLite, in plain words."""
-    message = str(error)
-    for words, fault, meaning in _REASONS:
-        if words in message:
-            return fault(f"{meaning} ({message})" if meaning else message, where=place)
-    return BackendFault(message, where=place)
 
 
 class RetriageDialect(SQLiteDialect_pysqlite):
@@ -129,19 +98,6 @@ class _LenientDecoder:
         except UnicodeDecodeError:
             self.needed = True
             return raw.decode("utf-8", "surrogateescape")
-
-
-def cause_of(error: Exception) -> BaseException:
-    """The driver's error, which SQLAlchemy wraps unless it is raised while rows are fetched."""
-    return (error.orig or error) if isinstance(error, DBAPIError) else error
-
-
-def _is_undecodable(error: Exception) -> bool:
-    return "decode to UTF-8" in str(cause_of(error))
-
-
-def _is_interrupted(error: Exception) -> bool:
-    return "interrupted" in str(cause_of(error))
 
 
 def _held_for(connection: Connection) -> float:
@@ -211,7 +167,10 @@ class SqliteDatabase(EngineDatabase):
         if not self._read_only:
             return self._connect("mode=rw")
         record.info["state"] = self._state()
-        return self._connect("mode=ro&immutable=1" if self._is_quiet_wal() else "mode=ro")
+        if self._is_quiet_wal():
+            record.info["delays_writers"] = False  # it takes no lock
+            return self._connect("mode=ro&immutable=1")
+        return self._connect("mode=ro")
 
     def _guard(self, connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
         connection.execute("PRAGMA query_only = 1")
@@ -222,7 +181,8 @@ class SqliteDatabase(EngineDatabase):
         return self._has_log() and not self._wal_size()
 
     def _has_log(self) -> bool:
-        """Whether its journal is a write-ahead log."""
+        """Whether its journal is a write-ahead log. Only for read-only mode: closing the file here ends all locks that
+        this process has on it."""
         try:
             with self._path.open("rb") as file:
                 header = file.read(20)
@@ -265,21 +225,29 @@ class SqliteDatabase(EngineDatabase):
 
     def _start_deadline(self, connection: Connection, cancellations: int) -> None:
         """SQLite gives up after the deadline, once `cancel` has been called again, or when writers wait too long."""
-        end, limit = time.monotonic() + self._deadline, self._hold_limit()
+        end, limit = time.monotonic() + self._deadline, self._hold_limit(connection)
+        connection.info["too_long"] = False
 
         def give_up() -> bool:
-            late = time.monotonic() > end or self._cancellations != cancellations
-            return late or (limit is not None and _held_for(connection) > limit)
+            too_long = connection.info["too_long"] = limit is not None and _held_for(connection) > limit
+            return too_long or time.monotonic() > end or self._cancellations != cancellations
 
         driver_of(connection).set_progress_handler(give_up, _STEPS_BETWEEN_CHECKS)
 
-    def _hold_limit(self) -> float | None:
+    def _hold_limit(self, connection: Connection) -> float | None:
         """With a rollback journal a reader keeps writers waiting; with a write-ahead log it does not."""
-        return None if (limit := hold_limit()) is None or self._has_log() else limit
+        limit = hold_limit()
+        return limit if limit is not None and self._delays_writers(connection) else None
+
+    def _delays_writers(self, connection: Connection) -> bool:
+        if "delays_writers" not in connection.info:
+            ((mode,),) = driver_of(connection).execute("PRAGMA journal_mode")
+            connection.info["delays_writers"] = mode != "wal"
+        return bool(connection.info["delays_writers"])
 
     def _require_short_hold(self, connection: Connection) -> None:
-        limit = self._hold_limit()
-        if limit is not None and _held_for(connection) > limit:
+        limit = self._hold_limit(connection)
+        if limit is not None and (connection.info["too_long"] or _held_for(connection) > limit):
             raise ReadTooLong(f"its writers would wait for more than {limit * 1000:.0f} ms", where=self.place)
 
     def _all(self, execute: Execute, parameters: Any) -> list[Row]:
@@ -287,14 +255,14 @@ class SqliteDatabase(EngineDatabase):
         that is half old and half new may even look damaged."""
         with self._translated():
             for _ in range(_READS_OF_A_CHANGING_FILE):
-                with self._reader.connect() as connection:
+                with self._lent(self._reader), self._reader.connect() as connection:
                     self._renew_if_changed(connection)
                     try:
                         rows = self._fetch(connection, execute, parameters)
                     except (DBAPIError, sqlite3.Error) as error:
-                        if _is_interrupted(error):
+                        if is_interrupted(error):
                             self._require_short_hold(connection)
-                        if _is_interrupted(error) or not self._has_changed(connection):
+                        if is_interrupted(error) or not self._has_changed(connection):
                             raise
                         continue
                     if not self._has_changed(connection):
@@ -309,7 +277,7 @@ class SqliteDatabase(EngineDatabase):
         except UnicodeEncodeError:
             return self._fetch(connection, execute, converted(parameters, _encodable))
         except (DBAPIError, sqlite3.OperationalError) as error:
-            if not _is_undecodable(error):
+            if not is_undecodable(error):
                 raise
             driver.text_factory = _LenientDecoder()
             return self._fetch(connection, execute, parameters)
@@ -321,7 +289,7 @@ class SqliteDatabase(EngineDatabase):
         """If the file changes before the first batch, reading starts again; after it, the stream ends with a fault."""
         started = False
         for _ in range(_READS_OF_A_CHANGING_FILE):
-            with self._translated(), self._reader.connect() as connection:
+            with self._translated(), self._lent(self._reader), self._reader.connect() as connection:
                 self._renew_if_changed(connection)
                 try:
                     with closing(self._stream(connection, execute, parameters, stop, size)) as batches:
@@ -331,9 +299,9 @@ class SqliteDatabase(EngineDatabase):
                             started = True
                             yield rows
                 except (DBAPIError, sqlite3.Error) as error:
-                    if _is_interrupted(error):
+                    if is_interrupted(error):
                         self._require_short_hold(connection)
-                    if _is_interrupted(error) or not self._has_changed(connection):
+                    if is_interrupted(error) or not self._has_changed(connection):
                         raise
                 if not self._has_changed(connection) or stop.requested:
                     return
@@ -357,7 +325,7 @@ class SqliteDatabase(EngineDatabase):
                         yield rows
                     break
                 except (DBAPIError, sqlite3.OperationalError) as error:
-                    if not _is_undecodable(error) or decoder is not str:
+                    if not is_undecodable(error) or decoder is not str:
                         raise
         finally:
             driver.text_factory = str
@@ -386,8 +354,8 @@ class SqliteDatabase(EngineDatabase):
 
     @contextmanager
     def _transaction(self) -> Iterator[Writer]:
-        with self._translated(), self._writer.begin() as connection:
-            yield Writer(connection, self.refusals, str, lambda: None)
+        with self._translated(), self._lent(self._writer), self._writer.begin() as connection:
+            yield Writer(connection, self._is_refusal, str, lambda: None)
 
     def guard(self, target: Target) -> SqliteGuard:
         """The guarded writes to a table."""
@@ -427,7 +395,9 @@ class SqliteDatabase(EngineDatabase):
         if not self.has_rowid(table):
             return None
         quoted = self.dialect.identifier_preparer.quote_identifier(table)
-        ((first, last),) = self.fetch(f"SELECT min(rowid), max(rowid) FROM {quoted}", ())  # noqa: S608
+        # In one SELECT, SQLite would read the whole table for both.
+        ends = f"SELECT (SELECT min(rowid) FROM {quoted}), (SELECT max(rowid) FROM {quoted})"  # noqa: S608
+        ((first, last),) = self.fetch(ends, ())
         if first is None:
             return 0
         span = last - first + 1

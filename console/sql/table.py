@@ -1,15 +1,16 @@
 """The declaration of a queue table. This is the manual for a plugin that reads and requeues rows of one SQL table.
 
-A plugin says once what each column means, what each native status means, and what a requeue writes. Everything else
-follows from that: pages, counts, filters, conditions (in Python and in SQL), plans, guarded writes, undo, item details
-and the findings of `retriage check`.
+A plugin says once what each column means, what each native status means, and what a requeue and a discard write.
+Everything else follows from that: pages, counts, filters, conditions (in Python and in SQL), plans, guarded writes,
+undo, item details and the findings of `retriage check`.
 
     TASKS = QueueTable(
         table=columns_of("tasks", "id", "kind", "state", "tries", "run_at", "error", "created_at", "updated_at"),
         key="id",
         type="kind",
         status="state",
-        statuses={"queued": Phase.READY, "working": Phase.RUNNING, "dead": Phase.FAILED, "ok": Phase.DONE},
+        statuses={"queued": Phase.READY, "working": Phase.RUNNING, "dead": Phase.FAILED, "ok": Phase.DONE,
+                  "cancelled": Phase.CANCELLED},
         attempts="tries",
         due="run_at",
         error="error",
@@ -21,6 +22,7 @@ and the findings of `retriage check`.
             assigns={"state": "queued", "run_at": StoredTime.DUE, "updated_at": StoredTime.NOW},
             resets={"tries": 0},
         ),
+        discard=DiscardRule(assigns={"state": "cancelled", "updated_at": StoredTime.NOW}),
     )
 
     class Tasks(QueueTableBackend):
@@ -34,7 +36,7 @@ expression instead. `console.testing.exercise_backend` and `exercise_requeue` ho
 
 A plugin whose system has rules of its own overrides single methods of `QueueTableBackend`, or uses the parts:
 `conditions.ConditionPredicates` for the predicates, `guarded.SqliteGuard` and `guarded_postgres.PostgresGuard` for the
-writes, `core.requeue_rules` for the reasons.
+writes, `core.action_rules` for the reasons.
 """
 
 from __future__ import annotations
@@ -43,16 +45,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Any, NamedTuple, assert_never
+from typing import Any, Literal, NamedTuple, assert_never
 
 import sqlalchemy as sa
 from sqlalchemy.sql.selectable import FromClause
 
-from console.core.backend import Abilities, Action, Attempts, Flag, Operation, Throughput, UndoKind
+from console.core.action_rules import Decision, decide, decide_discard
+from console.core.backend import (
+    NO_DISCARD_RULE,
+    Abilities,
+    Action,
+    Attempts,
+    DiscardAbility,
+    Flag,
+    Operation,
+    Throughput,
+    UndoKind,
+)
 from console.core.item import Condition, Verdict
 from console.core.policy import Facts, Phase, RetryPolicy
 from console.core.prediction import Prediction
-from console.core.requeue_rules import Decision, decide
 from console.sql.layout import Expression
 
 Column = str | Expression
@@ -62,7 +74,7 @@ ROW_ADDRESSES = ("rowid", "ctid")
 """How SQLite and PostgreSQL address a row. Every declared table has both; each database uses its own."""
 
 
-Meaning = Phase | Condition
+Meaning = Phase | Literal[Condition.WAITING, Condition.RETRYING, Condition.TERMINAL]
 """What a native status means: a phase, in which counters, errors and times decide the condition, or one of the
 conditions waiting, retrying and terminal, which nothing else changes."""
 
@@ -77,7 +89,7 @@ def phase_of(meaning: Meaning) -> Phase:
         case Condition.TERMINAL:
             return Phase.FAILED
         case _:
-            raise ValueError(f"no status can mean {meaning} directly; use a phase")
+            assert_never(meaning)
 
 
 class StoredTime(Enum):
@@ -107,6 +119,7 @@ class StoredRow(NamedTuple):
     recorded: Any = None
     stuck: Any = None
     held: Any = None
+    expires: Any = None
 
 
 Assigned = object
@@ -143,28 +156,28 @@ class RequeueRule:
     changes_on_every_transition: str | None = None
     """The guard column that makes the guard strong; None if a change and a change back would go unnoticed."""
 
-    def writes(self, action: Action, attempts: Attempts) -> Mapping[str, Assigned]:
-        """What an action writes, by column. An undo writes the before-image, which needs no rule."""
-        match action:
-            case Action.REQUEUE:
-                return {**self.assigns, **self.resets} if attempts is Attempts.RESET else self.assigns
-            case Action.UNDO:
-                return {}
-            case _:
-                assert_never(action)
-
     @property
-    def abilities(self) -> Abilities:
-        return Abilities(
-            actions=frozenset({Action.REQUEUE, Action.UNDO}),
-            attempts=frozenset(Attempts) if self.resets else frozenset({Attempts.KEEP}),
-            undo=UndoKind.EXACT,
-            stores_due_time=StoredTime.DUE in self.assigns.values(),
-            guard=self.guard,
-            guard_is_weak=self.changes_on_every_transition is None,
-            flags=self.flags,
-            throughput=self.throughput,
-        )
+    def attempts(self) -> frozenset[Attempts]:
+        return frozenset(Attempts) if self.resets else frozenset({Attempts.KEEP})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardRule:
+    """What a discard writes, so that its system never runs the item again. It has the guard of the requeue."""
+
+    assigns: Mapping[str, Assigned]
+    """What it writes, by column. The status should be one that its system itself uses for an item it has given up."""
+    takes_terminal: bool = False
+    """Also takes terminal items, because its system has a way to close them."""
+    decide: Decide | None = None
+    """Why an item is skipped, or what to warn of. None: the usual rule, `core.action_rules`."""
+
+    def decision(
+        self, facts: Facts, verdict: Verdict, operation: Operation, policy: RetryPolicy, now: datetime
+    ) -> Decision:
+        if self.decide is not None:
+            return self.decide(facts, verdict, operation, policy, now)
+        return decide_discard(verdict.condition, takes_terminal=self.takes_terminal)
 
 
 CANNOT_WRITE = Abilities(frozenset(), frozenset(), UndoKind.NONE, stores_due_time=False, guard=())
@@ -215,22 +228,70 @@ class QueueTable:
     """When a running item began; its time limit counts from here. None: `updated`."""
     executed: Column | None = None
     """When the last attempt began. None: `updated`, once there was an attempt."""
+    counts_executions: bool = False
+    """`attempts`, a column of the guard, grows with every execution and by nothing else. Then it proves that
+    a requeued item was executed. Otherwise `executed` has to, by being later than the requeue."""
     finished: Column | None = None
     """When the last attempt ended, for the item's details."""
     recorded: Column | None = None
     """The number of the attempt that the error belongs to. None: the last attempt."""
     references: tuple[Column, ...] = ()
     """What a bare word in a filter is also searched in."""
-    reclaims: bool = False
-    """Its system runs stuck rows again by itself while attempts are left."""
+    reclaims: bool | None = False
+    """Its system runs stuck rows again by itself while attempts are left. None: nobody can tell."""
     stuck: Column | None = None
     """Why a running row is stuck whatever its age, as a sentence; NULL if it is not."""
+    expires: Column | None = None
+    """When its system deletes a row, finished or not."""
     held: Column | None = None
     """Why its system does not take a ready row for now, as a sentence; NULL if it does."""
 
     index: tuple[str, ...] = ()
     """Status and then the column that lists are ordered by: the index that makes lists of a large table quick."""
     requeue: RequeueRule | None = None
+    discard: DiscardRule | None = None
+    """Needs `requeue` too, for its guard."""
+    no_discard: str = NO_DISCARD_RULE
+    """Why there is no `discard`, as a sentence."""
+
+    @property
+    def abilities(self) -> Abilities:
+        rule, discard = self.requeue, self.discard
+        if rule is None:
+            return CANNOT_WRITE
+        actions = {Action.REQUEUE, Action.UNDO, *(() if discard is None else (Action.DISCARD,))}
+        return Abilities(
+            actions=frozenset(actions),
+            attempts=rule.attempts,
+            undo=UndoKind.EXACT,
+            stores_due_time=StoredTime.DUE in rule.assigns.values(),
+            guard=rule.guard,
+            guard_is_weak=rule.changes_on_every_transition is None,
+            flags=rule.flags,
+            throughput=rule.throughput,
+            execution_counter=str(self.attempts) if self.counts_executions else None,
+            discard=None if discard is None else DiscardAbility(takes_terminal=discard.takes_terminal),
+            no_discard=self.no_discard,
+        )
+
+    def rule(self, action: Action) -> RequeueRule | DiscardRule | None:
+        """The rule of an action. An undo writes the before-image, which needs none."""
+        match action:
+            case Action.REQUEUE:
+                return self.requeue
+            case Action.DISCARD:
+                return self.discard
+            case Action.UNDO:
+                return None
+            case _:
+                assert_never(action)
+
+    def writes(self, action: Action, attempts: Attempts) -> Mapping[str, Assigned]:
+        """What an action writes, by column."""
+        rule = self.rule(action)
+        if isinstance(rule, RequeueRule) and attempts is Attempts.RESET:
+            return {**rule.assigns, **rule.resets}
+        return {} if rule is None else rule.assigns
 
     def expression(self, column: Column) -> Expression:
         return self.table.c[column] if isinstance(column, str) else column
@@ -251,6 +312,7 @@ class QueueTable:
         """The columns that a write compares and sets, in the table's order."""
         rule = self.requeue
         used = set() if rule is None else {*rule.guard, *rule.assigns, *rule.resets}
+        used |= set() if self.discard is None else {*self.discard.assigns}
         return tuple(name for name in names_of(self.table) if name in used)
 
 

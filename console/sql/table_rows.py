@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from console.core.item import ERROR_HEAD, Attempt, Condition, Item, ItemKey, Verdict
+from console.core.item import Attempt, Condition, Item, ItemKey, Verdict
 from console.core.policy import Facts, Phase, RetryPolicy, judge
 from console.core.prediction import Prediction
 from console.sql.conditions import LONGEST_TIME_LIMIT
@@ -16,13 +16,13 @@ from console.sql.database import Row
 from console.sql.layout import Expression
 from console.sql.table import Column, Meaning, QueueTable, StoredRow, phase_of
 from console.sql.times import Naive, TimeStyle
-from console.sql.values import cut_text, cut_value, first_characters, text, whole_number
+from console.sql.values import cut_text, cut_value, excerpt_of, text, whole_number
 
 _REMEMBERED = 1_000
 """How many different failures are remembered with their verdicts: most rows fail like many others."""
 
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
-_TIMES = ("due", "created", "updated", "since", "executed")
+_TIMES = ("due", "created", "updated", "since", "executed", "expires")
 
 
 WIDTH = len(StoredRow._fields)
@@ -45,7 +45,7 @@ def row_columns(table: QueueTable, *, sqlite: bool) -> tuple[Expression, ...]:
         max_attempts=read(table.max_attempts),
         due=read(table.due),
         time_limit=read(table.time_limit),
-        error=first_characters(expression(table.error), ERROR_HEAD),
+        error=excerpt_of(expression(table.error)),
         created=read(table.created),
         updated=read(table.updated),
         since=read(table.since),
@@ -53,6 +53,7 @@ def row_columns(table: QueueTable, *, sqlite: bool) -> tuple[Expression, ...]:
         recorded=read(table.recorded),
         stuck=table.or_null(table.stuck),
         held=table.or_null(table.held),
+        expires=read(table.expires),
     )
     return (*(table.expression(key) for key in table.keys), *stored[1:])
 
@@ -91,7 +92,7 @@ class TableRows:
     def facts(self, row: StoredRow) -> Facts:
         meaning = self.meaning(row.status)
         phase = phase_of(meaning)
-        due, ignored = self._schedule(row) if phase is Phase.READY else (None, None)
+        due, ignored = self.schedule(row) if phase is Phase.READY else (None, None)
         running = phase is Phase.RUNNING
         if running:
             ignored = self.once_ready(row).why or None
@@ -130,7 +131,7 @@ class TableRows:
         except TypeError:  # a list or an object, which an expression can return
             return Phase.UNKNOWN
 
-    def _schedule(self, row: StoredRow) -> tuple[datetime | None, str | None]:
+    def schedule(self, row: StoredRow) -> tuple[datetime | None, str | None]:
         """When its system takes a ready row, and why it does not."""
         if self._table.predict is not None:
             predicted = self._table.predict(row)
@@ -177,7 +178,7 @@ class TableRows:
         return Item(
             self.key(stored), text(stored.type), facts.native_status, attempts, limit, verdict, facts.error,
             times.get("created"), times.get("updated"), now, self._executed(facts, times),
-            self._notes(stored, times, attempts),
+            self._notes(stored, times, attempts), times.get("expires"),
         )
 
     def _executed(self, facts: Facts, times: dict[str, datetime | None]) -> datetime | None:

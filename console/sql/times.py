@@ -71,14 +71,22 @@ def _within(column: ColumnElement[Any], first: str, last: str) -> ColumnElement[
     return sa.case((column.between(sa.literal_column(first), sa.literal_column(last)), column))
 
 
+LONGEST_TIME = 64
+"""The most characters of a text that can be a time. Nothing longer is taken for one, and it is not read to find out."""
 UTC_TEXT = "retriage_utc"
 """Our own SQL function: a text that is a time, as the same instant in UTC in one format; else NULL."""
 
 
 def in_bytes(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Text as bytes, because SQLite passes no text to a function that is not UTF-8; NULL for other types."""
+    """Text as bytes, because SQLite passes no text to a function that is not UTF-8; NULL for other types and for text
+    that is too long to be a time."""
     is_text = sa.func.typeof(column) == sa.literal_column("'text'")
-    return sa.case((is_text, sa.cast(column, sa.LargeBinary)))
+    return sa.case((sa.and_(is_text, _short(column)), sa.cast(column, sa.LargeBinary)))
+
+
+def _short(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    size = sa.func.length(sa.cast(column, sa.LargeBinary))  # SQLite's length of a text ends at a NUL
+    return size <= sa.literal_column(str(LONGEST_TIME))
 
 
 class IsoText:
@@ -108,8 +116,8 @@ class IsoText:
         return (instant if instant.tzinfo is self._zone else _in(self._zone, instant)).isoformat()
 
     def decode(self, raw: Any) -> datetime | None:
-        if not isinstance(raw, str) or not raw.isascii():  # Python accepts any character as separator
-            return None
+        if not isinstance(raw, str) or len(raw) > LONGEST_TIME or not raw.isascii():
+            return None  # Python accepts any character as separator
         try:
             instant = datetime.fromisoformat(raw)
         except ValueError:
@@ -126,7 +134,7 @@ class IsoText:
 
     def ordered(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
         usual = column.op("GLOB", is_comparison=True)(sa.literal_column("'[0-9]???-??-??T??:??:??*+00:00'"))
-        return sa.case((usual, column), else_=self.compared(column))
+        return sa.case((sa.and_(_short(column), usual), column), else_=self.compared(column))
 
 
 class Naive:

@@ -11,10 +11,12 @@ from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import operators
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
 
+from console.core.excerpt import GAP, HALF, LIMIT
 from console.core.text import DETAIL_LIMIT
 
 _LEADING_INTEGER = re.compile(r"[ \t-\r]*([+-]?[0-9]+)")
@@ -94,6 +96,29 @@ def is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
+class ExactText(sa.Text):
+    """Text in MySQL, where the collation of a column usually ignores case and blanks at the end.
+
+    The column is compared as it is, which an index serves, and also as cast text, which our connections compare by
+    its bytes.
+    """
+
+    cache_ok = True
+
+    class Comparator(sa.Text.Comparator[str]):
+        """Makes comparisons exact."""
+
+        def operate(self, op: Any, *other: Any, **options: Any) -> ColumnElement[Any]:
+            exact = sa.cast(self.expr, sa.Text)
+            if op in (operators.eq, operators.in_op):
+                return sa.and_(super().operate(op, *other, **options), op(exact, *other, **options))
+            if op in (operators.ne, operators.not_in_op):
+                return op(exact, *other, **options)  # type: ignore[no-any-return]
+            return super().operate(op, *other, **options)
+
+    comparator_factory = Comparator
+
+
 class _FirstCharacters(FunctionElement[Any]):
     """The beginning of a text: the text and the number of characters."""
 
@@ -120,6 +145,47 @@ def first_characters(column: ColumnElement[Any], characters: int = DETAIL_LIMIT)
     return _FirstCharacters(column, sa.literal_column(str(characters)))
 
 
+def excerpt_sql(text: str, dialect: str) -> str:
+    """`console.core.excerpt.excerpt` in SQL. Short texts, which are nearly all, are recognised by their stored size."""
+    gap = GAP.replace("\n", "")
+    if dialect == "sqlite":
+        gap, blob = f"char(10) || '{gap}'", f"CAST({text} AS BLOB)"
+        # SQLite's text functions end at a NUL, but not those for blobs. Where there is one, bytes are counted.
+        return (
+            f"CASE WHEN length({blob}) <= {LIMIT} THEN {text} WHEN instr({text}, char(0)) > 0"
+            f" THEN CAST(substr({blob}, 1, {HALF}) AS TEXT) || {gap} || CAST(substr({blob}, -{HALF}) AS TEXT)"
+            f" WHEN length({text}) <= {LIMIT} THEN {text}"
+            f" ELSE substr({text}, 1, {HALF}) || {gap} || substr({text}, -{HALF}) END"
+        )
+    if dialect == "mysql":
+        return (
+            f"CASE WHEN char_length({text}) <= {LIMIT} THEN {text}"
+            f" ELSE concat(left({text}, {HALF}), '\n{gap}', right({text}, {HALF})) END"
+        )
+    return (
+        f"CASE WHEN octet_length({text}) <= {LIMIT} OR length({text}) <= {LIMIT} THEN {text}"
+        f" ELSE left({text}, {HALF}) || chr(10) || '{gap}' || right({text}, {HALF}) END"
+    )
+
+
+class _Excerpt(FunctionElement[Any]):
+    """The beginning and the end of a text."""
+
+    name = "excerpt"
+    inherit_cache = True
+
+
+@compiles(_Excerpt)
+def _compile_excerpt(element: _Excerpt, compiler: SQLCompiler, **options: Any) -> str:
+    (text,) = (compiler.process(clause, **options) for clause in element.clauses)
+    return excerpt_sql(text, compiler.dialect.name)
+
+
+def excerpt_of(error: ColumnElement[Any]) -> ColumnElement[Any]:
+    """An error as lists show it, so that a huge one is never fetched as a whole."""
+    return _Excerpt(error)
+
+
 TYPE_LIMIT = 1_000
 """How many characters are read of a text that is shown but never compared."""
 LARGEST_OWN_VALUE = 64 * 1024
@@ -136,13 +202,33 @@ def cut_text(column: ColumnElement[Any], *, sqlite: bool) -> ColumnElement[Any]:
 def cut_value(column: ColumnElement[Any]) -> ColumnElement[Any]:
     """A column of SQLite, which may hold a long text whatever its type is: as it is, or the beginning of it."""
     limit: ColumnElement[Any] = sa.literal_column(str(TYPE_LIMIT))
-    return sa.case((sa.func.length(column) > limit, first_characters(column, TYPE_LIMIT)), else_=column)
+    return sa.case((_Size(column) > limit, first_characters(column, TYPE_LIMIT)), else_=column)
 
 
-def is_too_large(column: ColumnElement[Any], *, sqlite: bool) -> ColumnElement[Any]:
-    """Whether a value is too large for a plan. PostgreSQL gives the stored size without reading the value."""
-    size = sa.func.length(column) if sqlite else sa.func.pg_column_size(column)
-    return size > sa.literal_column(str(LARGEST_OWN_VALUE))
+class _Size(FunctionElement[Any]):
+    """How many bytes a value has. PostgreSQL gives the stored size without reading the value; in SQLite, the length of
+    a text would end at a NUL."""
+
+    name = "size"
+    type = sa.BigInteger()
+    inherit_cache = True
+
+
+@compiles(_Size)
+def _compile_size(element: _Size, compiler: SQLCompiler, **options: Any) -> str:
+    (value,) = (compiler.process(clause, **options) for clause in element.clauses)
+    match compiler.dialect.name:
+        case "sqlite":
+            return f"length(CAST({value} AS BLOB))"
+        case "postgresql":
+            return f"pg_column_size({value})"
+        case _:
+            return f"octet_length({value})"
+
+
+def is_too_large(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Whether a value is too large for a plan."""
+    return _Size(column) > sa.literal_column(str(LARGEST_OWN_VALUE))
 
 
 def native_columns(columns: Iterable[ColumnElement[Any]]) -> list[ColumnElement[Any]]:

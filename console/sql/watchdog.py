@@ -12,20 +12,26 @@ import socket
 import time
 from contextlib import suppress
 from threading import Event, Lock, Thread
-from typing import Any
-
-import psycopg
+from typing import Protocol
 
 _CHECK_EVERY = 0.1
 _CANCEL_PATIENCE = 1.0
 
-DriverConnection = psycopg.Connection[tuple[Any, ...]]
+
+class Wire(Protocol):
+    """A connection of a driver, as far as the watchdog needs it."""
+
+    def fileno(self) -> int:
+        """The socket of the connection."""
+
+    def cancel_safe(self, *, timeout: float) -> None:
+        """Ask the server to end the statement that runs now, over another connection."""
 
 
 class Watch:
     """One connection in use, and the time until which its server must answer."""
 
-    def __init__(self, connection: DriverConnection, patience: float) -> None:
+    def __init__(self, connection: Wire, patience: float) -> None:
         self.connection = connection
         self.patience = patience
         self.end = time.monotonic() + patience
@@ -43,7 +49,8 @@ class Watch:
     def cut_off(self) -> None:
         """Close the socket. A thread that waits for the server gets an error at once; the server rolls back."""
         self.cut = True
-        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self.connection.fileno())) as wire:
+        # Any error of the driver is ignored: a connection without a socket needs no cut.
+        with suppress(Exception), socket.socket(fileno=os.dup(self.connection.fileno())) as wire:
             wire.shutdown(socket.SHUT_RDWR)
 
 
@@ -56,13 +63,13 @@ class Watchdog:
         self._wake = Event()
         self._thread: Thread | None = None
 
-    def begin(self, connection: DriverConnection, patience: float) -> Watch:
+    def begin(self, connection: Wire, patience: float) -> Watch:
         """Watch a connection until `end` is called or it is cut."""
         watch = Watch(connection, patience)
         with self._lock:
             self._watches.add(watch)
             if self._thread is None:
-                self._thread = Thread(target=self._keep_watch, name="postgres-watchdog", daemon=True)
+                self._thread = Thread(target=self._keep_watch, name="sql-watchdog", daemon=True)
                 self._thread.start()
             if not self._wake.is_set():
                 self._wake.set()
@@ -94,11 +101,11 @@ class Watchdog:
             for watch in running:
                 watch.cancelled = True
         if running:
-            Thread(target=self._cancel, args=(running,), name="postgres-cancel", daemon=True).start()
+            Thread(target=self._cancel, args=(running,), name="sql-cancel", daemon=True).start()
 
     def _cancel(self, running: list[Watch]) -> None:
         for watch in running:
-            with suppress(psycopg.Error, OSError):
+            with suppress(Exception):  # a server that does not take it is cut below
                 if watch in self._watches:
                     watch.connection.cancel_safe(timeout=_CANCEL_PATIENCE)
         time.sleep(_CHECK_EVERY)

@@ -9,21 +9,21 @@ from typing import Any, assert_never, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-from console.core.item import ERROR_HEAD, unquoted
+from console.core.item import unquoted
 from console.core.policy import RetryPolicy
-from console.core.query import COMPARISONS, Field, Filter, Glob, Op, Term
+from console.core.query import AHEAD, COMPARISONS, Field, Filter, Glob, Op, Term
 from console.core.text import ascii_lower
 from console.sql.database import Binds
 from console.sql.keys import has_key, shows_key
 from console.sql.layout import Expression, Predicate, Roles
 from console.sql.times import Aware, Naive, TimeStyle
-from console.sql.values import as_bytes, first_characters, is_unicode
+from console.sql.values import as_bytes, excerpt_of, is_unicode
 
 _MIRRORED = {Op.BELOW: Op.ABOVE, Op.AT_MOST: Op.AT_LEAST, Op.ABOVE: Op.BELOW, Op.AT_LEAST: Op.AT_MOST}
 
 _LONGEST = timedelta(days=999_999_000)
 _LITERAL_IN_GLOB = str.maketrans({"[": "[[]", "?": "[?]", "*": "[*]"})
-_LITERAL_IN_LIKE = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
+_LITERAL_IN_LIKE = str.maketrans({"|": "||", "%": "|%", "_": "|_"})
 
 
 class Where:
@@ -32,6 +32,7 @@ class Where:
     def __init__(self, backend: str, dialect: Dialect, time: TimeStyle, policy: RetryPolicy) -> None:
         self._backend = backend
         self._sqlite = dialect.name == "sqlite"
+        self._mysql = dialect.name == "mysql"
         self._time = time
         self._policy = policy
 
@@ -45,7 +46,7 @@ class Where:
 
     def hopeless(self, error: Expression, binds: Binds) -> Predicate:
         """Whether a pattern of the policy marks this error as unrecoverable."""
-        found = [self.contains(head_of(error), pattern, binds) for pattern in self._policy.unrecoverable]
+        found = [self.contains(shown_error(error), pattern, binds) for pattern in self._policy.unrecoverable]
         return sa.or_(sa.false(), *found)
 
     def contains(self, column: Expression, text: str, binds: Binds) -> Predicate:
@@ -54,6 +55,8 @@ class Where:
         if self._sqlite and not is_unicode(text):  # text that is not UTF-8 is searched as bytes
             folded = sa.cast(sa.func.lower(column), sa.LargeBinary)
             return sa.func.instr(folded, binds.value(as_bytes(ascii_lower(text)))) > sa.literal_column("0")
+        if self._mysql:  # its lower() changes letters outside ASCII too
+            return sa.cast(column, sa.Text).op("REGEXP", is_comparison=True)(binds.value(_as_pattern(text)))
         wanted = binds.value(ascii_lower(text))
         if self._sqlite:
             return sa.func.instr(sa.func.lower(column), wanted) > sa.literal_column("0")
@@ -82,12 +85,12 @@ class Where:
                 return self._key(roles, value, binds)
             case Field.ATTEMPTS:
                 return _compared(term.op, roles.attempts, binds.value(value))
-            case Field.CREATED | Field.UPDATED | Field.NEXT:
+            case Field.CREATED | Field.UPDATED | Field.NEXT | Field.EXPIRES:
                 return self._instant(term, value, roles, binds)
             case Field.RECOVERABLE:
                 return self._recoverable(roles.error, bool(value), binds)
             case Field.TEXT:
-                places = (head_of(roles.error), *roles.key, *roles.references)
+                places = (sa.cast(roles.error, sa.Text), *roles.key, *roles.references)
                 return _holds(sa.or_(*(self.contains(place, value, binds) for place in places)))
             case Field.BACKEND | Field.CONDITION | Field.CAUSE:
                 raise ValueError(f"{term.field} is applied elsewhere")
@@ -114,15 +117,16 @@ class Where:
             pattern = "*".join(piece.translate(_LITERAL_IN_GLOB) for piece in wanted.pieces)
             return column.op("GLOB", is_comparison=True, return_type=sa.Boolean())(binds.value(pattern))
         pattern = "%".join(piece.translate(_LITERAL_IN_LIKE) for piece in wanted.pieces)
-        return sa.cast(column, sa.Text).like(binds.value(pattern), escape="\\")
+        return sa.cast(column, sa.Text).like(binds.value(pattern), escape="|")
 
     def _instant(self, term: Term, value: Any, roles: Roles, binds: Binds) -> Predicate:
-        column = {Field.CREATED: roles.created, Field.UPDATED: roles.updated, Field.NEXT: roles.next}[term.field]
+        columns = {Field.CREATED: roles.created, Field.UPDATED: roles.updated, Field.NEXT: roles.next}
+        column = columns.get(term.field, roles.expires)
         if column is None:
             return sa.false()
         op = term.op
         if isinstance(value, timedelta):
-            ahead = term.field is Field.NEXT
+            ahead = term.field in AHEAD
             bound: Any = binds.from_now(self._time.bound, value if ahead else -_bounded(value))
             op = op if ahead else _MIRRORED[op]
         else:
@@ -134,9 +138,19 @@ class Where:
 
     def _recoverable(self, error: Expression, wanted: bool, binds: Binds) -> Predicate:
         hopeless = _holds(self.hopeless(error, binds))
-        head = head_of(error)
-        present = sa.and_(head.is_not(None), head != sa.literal_column("''"))
+        text = sa.cast(error, sa.Text)
+        present = sa.and_(text.is_not(None), text != sa.literal_column("''"))
         return sa.and_(present, sa.not_(hopeless) if wanted else hopeless)
+
+
+def _as_pattern(text: str) -> str:
+    """A regular expression for a text in any ASCII case, which every server understands."""
+    return "".join(
+        f"[{char.lower()}{char.upper()}]" if char.isascii() and char.isalpha()
+        else f"\\{char}" if char.isascii() and not char.isalnum() and char.isprintable() and char != " "
+        else char
+        for char in text
+    )
 
 
 def _holds(predicate: Predicate) -> Predicate:
@@ -154,14 +168,14 @@ def _bounded(span: timedelta) -> timedelta:
     return min(max(span, -_LONGEST), _LONGEST)
 
 
-def head_of(error: Expression) -> Expression:
-    """The start of an error, as long as an item in a list shows it."""
-    return sa.cast(first_characters(error, ERROR_HEAD), sa.Text)
+def shown_error(error: Expression) -> Expression:
+    """An error as an item in a list shows it."""
+    return sa.cast(excerpt_of(error), sa.Text)
 
 
 def _text_of(field: Field, roles: Roles) -> Expression:
     if field is Field.ERROR:
-        return head_of(roles.error)
+        return sa.cast(roles.error, sa.Text)
     return _or_empty(roles.type if field is Field.TYPE else roles.status)
 
 

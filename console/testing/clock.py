@@ -8,7 +8,7 @@ NOON = datetime(2026, 11, 10, 12, tzinfo=UTC)
 
 
 class FrozenClock:
-    """Stands still until somebody sleeps or ticks; whoever sleeps is awake at once."""
+    """Stands still until a test calls `tick` or `sleep`. `sleep` returns at once."""
 
     def __init__(self, at: datetime = NOON) -> None:
         self._at = at
@@ -24,8 +24,8 @@ class FrozenClock:
         return self._at
 
 
-class Flag:
-    """A Stop that somebody raises, or that raises itself at the n-th look."""
+class StopFlag:
+    """A Stop that a test sets, or that sets itself when it is asked for the n-th time."""
 
     def __init__(self, after_looks: int | None = None) -> None:
         self._raised = False

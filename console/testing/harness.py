@@ -11,7 +11,8 @@ from itertools import cycle, islice, product
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from console.core.backend import Backend, PageRequest
-from console.core.item import ERROR_HEAD, Item, ItemKey
+from console.core.excerpt import LIMIT as EXCERPT
+from console.core.item import Item, ItemKey
 from console.core.query import NATURAL, Filter, Page, Sort
 from console.testing.clock import FrozenClock
 
@@ -50,6 +51,13 @@ class Store:
     """Open the same store again, read-only."""
     payload: str = ""
     """A text in the payload of every item, if the system stores a payload."""
+    execute: Callable[[ItemKey, str | None], None] | None = None
+    """Execute a requeued item as a worker of its system does, a second after the requeue: it succeeds, or fails with
+    this error. A system that deletes finished items deletes it. Without this function, the suite cannot check that
+    executions are noticed."""
+    takes: Callable[[ItemKey], bool] | None = None
+    """Whether a worker of its system takes the item, now or when it is due. Without this function, the suite believes
+    what the backend says about its own items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ _HOSTILE = (
 _ERRORS = (
     None, "", "ERR_TIMEOUT: upstream timed out", "err_timeout: UPSTREAM timed out", "ERR_AUTH: Invalid API key",
     "ERR: invalid json", _HOSTILE, "two\nlines", "\u00c4RGER with \u00dcmlauts", "bytes \udcff\udc80 that are no text",
-    "x" * ERROR_HEAD + " beyond the head",
+    "x" * EXCERPT + " in the middle of a long error " + "x" * EXCERPT + "\nat its end",
 )
 _TYPES = ("ANALYZE_A", "analyze_b", "", None, "t*[x]", "\u00fcber", "T")
 _IDS = (
@@ -123,7 +131,7 @@ class World:
     def __init__(
         self, make: Callable[[], Harness], every: int = 1, rounds: int = 1, *, thorough: bool = False
     ) -> None:
-        """Write every n-th sample row of so many rounds. `thorough` promises try more combinations."""
+        """Write every n-th sample row of this many rounds. With `thorough`, promises try more combinations."""
         self.thorough = thorough
         self.harness = make()
         self.backend = self.harness.backend
@@ -135,6 +143,11 @@ class World:
         self.total = self.harness.put(rows[::every])
         self.untouched = self.harness.fingerprint()
         self.items = list(self.listed(ALL))
+        self.whole_errors = {
+            item.key: self.backend.item(item.key, self.now).error
+            for item in self.items if item.error is not None and len(item.error) > EXCERPT
+        }
+        """Of the items whose error is listed as an excerpt."""
         self.kept: set[object] = set()
         """The promises that have been checked in this world."""
 
@@ -147,8 +160,11 @@ class World:
         wanted = filter.conditions()
         return [
             item for item in self.items
-            if item.condition in wanted and filter.matches(item, self.now, self.harness.references(item))
+            if item.condition in wanted and filter.matches(self._whole(item), self.now, self.harness.references(item))
         ]
+
+    def _whole(self, item: Item) -> Item:
+        return item._replace(error=self.whole_errors.get(item.key, item.error))
 
     def walk(self, sort: Sort, limit: int, backward: bool, filter: Filter = ALL) -> Iterator[Page]:
         request = PageRequest(filter, self.now, sort, limit=limit, backward=backward)

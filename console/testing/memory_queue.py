@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from console.core.action_rules import Decision, decide_discard
 from console.core.advice import Advice, Notice, Step
 from console.core.backend import (
     APPLIED,
@@ -26,6 +27,7 @@ from console.core.backend import (
     Buckets,
     Change,
     Count,
+    DiscardAbility,
     Draft,
     ErrorBatch,
     Finding,
@@ -41,12 +43,13 @@ from console.core.backend import (
     Timeline,
     UndoKind,
 )
+from console.core.excerpt import excerpt
 from console.core.faults import NoSuchItem, ReadOnlyRefused
-from console.core.item import ERROR_HEAD, Attempt, Condition, Detail, Item, ItemKey
+from console.core.item import Attempt, Condition, Detail, Item, ItemKey
 from console.core.listing import rank
 from console.core.policy import Facts, Phase, PolicyOverride, RetryPolicy, judge, schedule_ahead
 from console.core.ports import Clock, Stop
-from console.core.query import Cursor, Field, Filter, Page, Sort, SortField
+from console.core.query import COLUMN_SORTS, Cursor, Field, Filter, Page, Sort
 
 Row = dict[str, Any]
 
@@ -110,7 +113,7 @@ def facts_of(row: Mapping[str, Any]) -> tuple[Facts, tuple[str, ...]]:
         "" if status is None else str(status),
         attempts,
         max_attempts=limit if isinstance(limit, int) else None,
-        error=error[:ERROR_HEAD] if isinstance(error, str) else None,
+        error=excerpt(error) if isinstance(error, str) else None,
         due_at=times["due"] if phase is Phase.READY else None,
         since=times["updated"],
         born_at=times["created"],
@@ -130,7 +133,7 @@ class MemoryReader:
 
     options: ClassVar[type[BaseModel]] = Options
     plugin = "memory_queue"
-    sorts = frozenset(SortField)
+    sorts = COLUMN_SORTS
 
     def __init__(
         self,
@@ -242,7 +245,15 @@ class MemoryReader:
     def _matching(self, filter: Filter, now: datetime) -> list[Item]:
         conditions, rest = filter.conditions(), filter.without(Field.CONDITION)
         items = [self._item(id, now) for id in list(self.rows)]
-        return [i for i in items if i.condition in conditions and rest.matches(i, now, self.references(i))]
+        return [
+            item for item in items
+            if item.condition in conditions and rest.matches(self._whole(item), now, self.references(item))
+        ]
+
+    def _whole(self, item: Item) -> Item:
+        """The item with its whole error, which is what filters look at. Lists show an excerpt of a long one."""
+        error = self.rows[item.key.parts[0]].get("error")
+        return item._replace(error=error if isinstance(error, str) else None)
 
     def _item(self, id: str, now: datetime) -> Item:
         row = self.rows[id]
@@ -265,19 +276,21 @@ class MemoryReader:
         return self.rows.get(key.parts[0]) if key.backend == self.name and len(key.parts) == 1 else None
 
 
-# --- 4. Requeue and undo ------------------------------------------------------------------------------------
+# --- 4. Requeue, discard and undo ---------------------------------------------------------------------------
 
 
 class MemoryQueue(MemoryReader):
-    """The same queue, which can also be written: it requeues items and undoes that."""
+    """The same queue, which can also be written: it requeues and discards items, and undoes that."""
 
     abilities = Abilities(
-        actions=frozenset({Action.REQUEUE, Action.UNDO}),
+        actions=frozenset({Action.REQUEUE, Action.DISCARD, Action.UNDO}),
         attempts=frozenset(Attempts),
         undo=UndoKind.EXACT,
         stores_due_time=True,
         guard=("status", "attempts", "updated"),
         flags=frozenset({Flag.INCLUDE_UNRECOVERABLE}),
+        execution_counter="attempts",
+        discard=DiscardAbility(),
     )
 
     def drafts(
@@ -295,10 +308,13 @@ class MemoryQueue(MemoryReader):
     def draft(self, item: Item, operation: Operation) -> Draft:
         image = self.image(item.key)
         assert image is not None
-        return Draft(str(item.key), "", image, item.condition, item.signature, skipped=self.skip(item, operation))
+        decision = Decision(self.skip(item, operation))
+        if operation.discards and (discard := self.abilities.discard) is not None:
+            decision = decide_discard(item.condition, takes_terminal=discard.takes_terminal)
+        return Draft(str(item.key), "", image, item.condition, item.signature, *decision)
 
     def skip(self, item: Item, operation: Operation) -> Notice | None:
-        """Why this item will not be changed, and what would help; None if it will be changed."""
+        """Why this item will not be requeued, and what would help; None if it will be."""
         if item.condition not in (Condition.FAILED, Condition.TERMINAL, Condition.STUCK):
             return Notice(f"It is {item.condition}.")
         if item.verdict.recoverable is False and Flag.INCLUDE_UNRECOVERABLE not in operation.flags:
@@ -306,15 +322,22 @@ class MemoryQueue(MemoryReader):
         return None
 
     def image(self, key: ItemKey) -> Image | None:
-        """The guard columns and the columns a requeue sets, as JSON values. Never an error text or a payload."""
+        """The guard columns and the columns that an action sets, as JSON values. Never an error text or a payload."""
         row = self._row(key)
         if row is None:
             return None
         values = (row.get(name) for name in ("status", "attempts", "due", "updated"))
         return tuple(value.isoformat() if isinstance(value, datetime) else value for value in values)
 
+    def columns_of(self, key: ItemKey, image: Image) -> Mapping[str, Any]:
+        """The names of what `image` returns, so that a plan can show what changes by name."""
+        del key  # every row has the same columns
+        return dict(zip(("status", "attempts", "due", "updated"), image, strict=True))
+
     def after(self, change: Change, operation: Operation, at: datetime, due: datetime) -> Image:
         """What the row will be. Pure: it uses the clock value it is given, so that a crash can be reconciled."""
+        if operation.discards:
+            return ("cancelled", *change.before[1:3], at.isoformat())
         attempts = 0 if operation.attempts is Attempts.RESET else change.before[1]
         return ("ready", attempts, due.isoformat(), at.isoformat())
 

@@ -11,12 +11,13 @@ from datetime import UTC, datetime, timedelta
 from itertools import cycle, product
 
 from console.core.backend import Backend, Buckets, Count, Histogram, PageRequest, Severity, Timeline
+from console.core.excerpt import excerpt
 from console.core.faults import BackendFault, NoSuchItem
 from console.core.item import Condition, Item, ItemKey
 from console.core.listing import rank
 from console.core.ports import Never
-from console.core.query import COMPARISONS, Field, Filter, Glob, Op, Term, Value
-from console.testing.clock import Flag
+from console.core.query import AHEAD, COMPARISONS, Field, Filter, Glob, Op, Term, Value
+from console.testing.clock import StopFlag
 from console.testing.harness import ALL, ContractBroken, Harness, Suite, World, require, same
 
 
@@ -101,9 +102,12 @@ def _written_filters(world: World) -> Iterator[Filter]:
     texts = (
         "-condition:done", "condition:f*,*ing", "status:*", "-status:*", 'status:""', "type:*", 'type:""',
         "-type:ANALYZE_A",
-        "error:*", "-error:*", 'error:""', "error~TIMEOUT", "error~é", "error~É", 'error~"100%_[a]?*"', "error~beyond",
+        "error:*", "-error:*", 'error:""', "error~TIMEOUT", "error~é", "error~É", 'error~"100%_[a]?*"',
+        'error~"of a long error"',
+        'error~"at its end"',
         "recoverable:yes", "recoverable:no", "-recoverable:yes", "recoverable:yes,no", "attempts:0,3", "attempts>2",
         "-attempts<=4", "created>1h", "created<=1h", "updated<300s", "-updated>=1d", "next<0s", "next>0s", "-next<1h",
+        "expires<6h", "-expires<1d",
         "created>1000w", "updated>2026-01-01", "created<9999-12-31", "created>=0001-01-01", "ref-7", "REF-7",
         f"key:{plain}", f"key:{plain.id}", f"key~{plain.id}", f"key:{plain.id}*", f"-key:{plain.id}", "key:*",
     )
@@ -122,14 +126,14 @@ def _random_filters(world: World, count: int, seed: int = 7) -> Iterator[Filter]
 def _random_term(world: World, chance: random.Random) -> Term:
     item, other = chance.choice(world.items), chance.choice(world.items)
     by = chance.choice((Field.TYPE, Field.STATUS, Field.ERROR, Field.ATTEMPTS, Field.CREATED, Field.UPDATED, Field.NEXT,
-                        Field.TEXT))
+                        Field.EXPIRES, Field.TEXT))
     op = Op.CONTAINS
     values: tuple[Value, ...] = (_piece(item.error or item.type or "a", chance),)
     if by is Field.ATTEMPTS:
         op, values = chance.choice(list(COMPARISONS)), (min(item.attempts, 2**31 - 1),)
-    elif by in (Field.CREATED, Field.UPDATED, Field.NEXT):
+    elif by in (Field.CREATED, Field.UPDATED, *AHEAD):
         at = item.updated_at or item.created_at or world.now
-        ago = at - world.now if by is Field.NEXT else world.now - at
+        ago = at - world.now if by in AHEAD else world.now - at
         op, values = chance.choice(list(COMPARISONS)), (chance.choice((at, ago)),)
     elif by is not Field.TEXT and chance.random() < 0.6:
         known = {Field.TYPE: (item.type, other.type), Field.STATUS: (item.native_status, other.native_status)}
@@ -152,7 +156,7 @@ def _errors_stream(world: World) -> None:
         shown = Counter((item.error, item.updated_at) for item in world.fitting(filter))
         require(read == shown, f"the error stream of {str(filter)!r} is not that of its items:",
                  list((read - shown) + (shown - read))[:2])
-    stopped = Flag()
+    stopped = StopFlag()
     stopped.set()
     require(
         not list(world.backend.errors(ALL, world.now, stopped)), "errors() gives rows although a stop was requested"
@@ -188,8 +192,8 @@ def _single_items_agree(world: World) -> None:
         require(key.backend == world.backend.name, f"{key} does not name its backend")
         detail = world.backend.item(key, world.now)
         require(detail.item == item, f"item({key}) differs from what page() lists")
-        begins = item.error is None or (detail.error or "").startswith(item.error)
-        require(begins, f"{key}: the full error does not start like the one in the list")
+        shown = item.error is None or excerpt(detail.error or "") == item.error
+        require(shown, f"{key}: the list does not show an excerpt of the full error")
         require(bool(detail.native), f"{key} has no native row")
     name = world.backend.name
     absent = [ItemKey(name, parts) for parts in (("no such",), (), ("a", "b"), ("\udcff",), ("",), ("x" * 5000,))]
@@ -212,7 +216,7 @@ def _only_faults_escape(world: World) -> None:
           for text in odd for by in (Field.TEXT, Field.KEY)),
         *(Filter((Term(Field.KEY, Op.EQUALS, (text,)),)) for text in odd),
         *(Filter((Term(by, Op.ABOVE, (value,)), *ALL.terms))
-          for by in (Field.CREATED, Field.NEXT) for value in (early, late, timedelta.max, timedelta.min)),
+          for by in (Field.CREATED, *AHEAD) for value in (early, late, timedelta.max, timedelta.min)),
         Filter(tuple(Term(Field.ERROR, Op.CONTAINS, (f"word {n}",)) for n in range(12))),
     ]
     questions: tuple[Callable[[Filter, datetime], object], ...] = (

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import product
 
 from console.core.backend import (
+    GONE,
     Action,
     Attempts,
     Change,
@@ -25,12 +26,14 @@ from console.core.backend import (
     Requeues,
     UndoKind,
 )
-from console.core.capabilities import offered_actions, offered_switches
+from console.core.capabilities import NamesColumns, offered_actions, offered_switches
 from console.core.faults import BackendFault, ReadOnlyRefused
 from console.core.item import Condition, ItemKey
 from console.core.ports import Never
 from console.core.query import NATURAL, Filter
-from console.testing.clock import Flag as Raised
+from console.core.reconcile import counted_executions
+from console.core.recovery import Result, result_of
+from console.testing.clock import StopFlag
 from console.testing.harness import ALL, ContractBroken, Harness, Suite, require
 from console.testing.requeue_world import WHO, RequeueWorld, in_units, name_of, unit_of
 
@@ -57,7 +60,7 @@ def _drafts_cover_the_selection(world: RequeueWorld) -> None:
     whole = world.drafts()
     world.backend.check(world.clock)
     require(world.drafts() == whole, "check() changed the drafts")
-    stopped = Raised()
+    stopped = StopFlag()
     stopped.set()
     batches = world.requeues.drafts(ALL, NATURAL, world.operation, world.now, stopped)
     some = [draft for batch in batches for draft in batch]
@@ -148,10 +151,21 @@ def _images_survive_storage(world: RequeueWorld) -> None:
         for planned in (change.before, change.after):
             text = json.dumps(planned)
             require(tuple(json.loads(text)) == planned, f"{name_of(change)}: {text} changes when it is stored")
+        _require_named(world, change)
     for change in reversed(changes):
         again = world.complete(change._replace(after=()))
         require(again == change, f"{name_of(change)}: after() is not pure: {again.after}, then {change.after}")
     require(world.harness.fingerprint() == seen, "images() or after() changed the store")
+
+
+def _require_named(world: RequeueWorld, change: Change) -> None:
+    """Require that a backend which names its columns shows what changes, with the same names before and after."""
+    if not isinstance(world.backend, NamesColumns) or change.after == GONE:
+        return
+    shown = [[world.backend.columns_of(key, image) for image in (change.before, change.after)] for key in change.keys]
+    for before, after in shown:
+        require(list(before) == list(after), f"{name_of(change)}: columns {list(before)}, then {list(after)}")
+    require(any(before != after for before, after in shown), f"{name_of(change)}: columns_of() shows no change")
 
 
 # --- the write --------------------------------------------------------------------------------------------
@@ -162,7 +176,7 @@ def _writes_are_exact(world: RequeueWorld) -> None:
     drafts, before = world.drafts(), world.store.rows()
     chosen = world.changes(drafts)[::2]
     world.write_all(chosen)
-    require(world.images(chosen) == [change.after for change in chosen], "the stored rows are not the after-images")
+    require(world.images(chosen) == world.written(chosen), "the stored rows are not the after-images")
     units = {change.unit or str(change.keys[0]) for change in chosen}
     may = {ItemKey.parse(draft.key) for draft in drafts if unit_of(draft) in units}
     must = {key for change in chosen for key in change.keys}
@@ -175,7 +189,7 @@ def _writes_are_exact(world: RequeueWorld) -> None:
 def _items_run_again(world: RequeueWorld) -> None:
     """A requeued item will be taken by its own system, or the plan warned that nobody can tell.
 
-    Otherwise it should have been skipped.
+    Otherwise it should have been skipped. The backend says so, and the store's `takes` agrees.
     """
     drafts = world.drafts()
     changes, warned = world.changes(drafts), {draft.key for draft in drafts if draft.warning is not None}
@@ -188,6 +202,34 @@ def _items_run_again(world: RequeueWorld) -> None:
         promised = again is True or (again is None and str(key) in warned)
         require(promised, f"{key} was requeued, but: {item.condition}, {item.verdict.why}")
         require(item.condition is not Condition.RUNNING, f"{key} was requeued and is shown as running")
+        ignored = again is True and world.store.takes is not None and not world.store.takes(key)
+        require(not ignored, f"{key} was requeued and is said to run again, but its system ignores it")
+
+
+def _executions_are_noticed(world: RequeueWorld) -> None:
+    """An item that was requeued has not run yet; once it was executed, it has recovered or failed again."""
+    if world.operation.action != Action.REQUEUE:
+        return
+    changes = world.changes()
+    world.write_all(changes)
+    keys = [key for change in changes for key in change.keys]
+    times = {key: item.executed_at for key, item in world.backend.items(keys, world.now).items()}
+    keys = [key for key in keys if (at := times.get(key)) is None or at <= world.now]  # others are from odd clocks
+    written = {key: counted_executions(world.requeues, key, change.after) for change in changes for key in change.keys}
+    if world.abilities.execution_counter is not None:
+        keys = [key for key in keys if written[key] is not None]  # a counter that is no number proves nothing
+    expected = dict.fromkeys(keys, Result.NOT_RUN_YET)
+    if execute := world.store.execute:
+        world.clock.tick()
+        for number, key in enumerate(keys):
+            if number % 3:
+                execute(key, None if number % 3 == 1 else "ERR_AGAIN: it failed again")
+                expected[key] = Result.RECOVERED if number % 3 == 1 else Result.FAILED_AGAIN
+    found = world.backend.items(keys, world.clock.now())
+    for key, result in expected.items():
+        gone = key not in found and world.abilities.deletes_finished is not None
+        seen = Result.RECOVERED if gone else result_of(found.get(key), world.now, written[key])
+        require(seen is result, f"{key}: {seen.label}, but in truth {result.label}")
 
 
 def _changed_rows_are_not_touched(world: RequeueWorld) -> None:
@@ -230,9 +272,10 @@ def _a_second_write_changes_nothing(world: RequeueWorld) -> None:
 
 def _undo_restores(world: RequeueWorld) -> None:
     """An exact undo restores the rows. A compensating one brings the items back to their former condition."""
-    kind = world.abilities.undo
+    kind = world.abilities.undo_of(world.operation.action)
     able = Action.UNDO in world.abilities.actions
-    require(able == (kind is not UndoKind.NONE), f"undo is {kind}, and among its actions: {able}")
+    kinds = {world.abilities.undo_of(action) for action in (Action.REQUEUE, Action.DISCARD)}
+    require(able == (kinds != {UndoKind.NONE}), f"undo is {', '.join(kinds)}, and among its actions: {able}")
     if kind is UndoKind.NONE:
         return
     changes, before = world.changes(), world.store.rows()
@@ -253,7 +296,10 @@ def _undo_restores(world: RequeueWorld) -> None:
         require(not kept, f"an exact undo did not restore {kept[:3]}")
     for key, item in world.backend.items(list(shown), world.now).items():
         was = shown[key]
-        require(item.condition == was.condition, f"{key} was {was.condition}, after the undo it is {item.condition}")
+        # The time limit of a running item counts from a compensating undo on.
+        starts_anew = kind is UndoKind.COMPENSATING and was.condition is Condition.STUCK
+        as_before = item.condition == was.condition or (starts_anew and item.condition is Condition.RUNNING)
+        require(as_before, f"{key} was {was.condition}, after the undo it is {item.condition}")
         require(item.attempts == was.attempts, f"{key} had {was.attempts} attempts, after the undo {item.attempts}")
 
 
@@ -323,7 +369,9 @@ def _threads_do_not_collide(world: RequeueWorld) -> None:
 
     def read() -> None:
         for _ in range(5):
-            require(len(world.drafts()) == world.total, "drafts() is incomplete while others write")
+            found = len(world.drafts())
+            complete = found == world.total or world.deletes
+            require(complete, f"drafts() has {found} of {world.total} items while others write")
 
     def guarded(act: Callable[[], None]) -> None:
         try:
@@ -375,6 +423,7 @@ REQUEUE_PROMISES: Mapping[str, Callable[[RequeueWorld], None]] = {
         _images_survive_storage,
         _writes_are_exact,
         _items_run_again,
+        _executions_are_noticed,
         _changed_rows_are_not_touched,
         _a_second_write_changes_nothing,
         _undo_restores,
@@ -386,10 +435,11 @@ REQUEUE_PROMISES: Mapping[str, Callable[[RequeueWorld], None]] = {
 """Every promise about requeuing, by name."""
 
 
-_WRITES = frozenset(
+WRITES = frozenset(
     {
         "writes_are_exact",
         "items_run_again",
+        "executions_are_noticed",
         "changed_rows_are_not_touched",
         "a_second_write_changes_nothing",
         "undo_restores",
@@ -408,7 +458,7 @@ class RequeueSuite(Suite[RequeueWorld]):
         for largest in (False, True):
             self.run(
                 REQUEUE_PROMISES[name], partial(RequeueWorld, self.make, largest=largest, thorough=self.thorough),
-                None if name in _WRITES else largest,
+                None if name in WRITES else largest,
             )
 
 

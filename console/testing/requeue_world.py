@@ -1,4 +1,4 @@
-"""A world whose backend can requeue, and the helpers that the requeue promises use."""
+"""A world whose backend can be written, and the helpers that the promises about requeue and discard use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from console.core.backend import (
+    GONE,
+    Action,
     Attempts,
     Authority,
     Change,
@@ -18,6 +20,7 @@ from console.core.backend import (
 )
 from console.core.capabilities import offered_switches
 from console.core.item import ItemKey
+from console.core.override import past_tense
 from console.core.ports import Never
 from console.core.query import NATURAL, Filter, Sort
 from console.testing.harness import ALL, Harness, Store, World, require
@@ -28,7 +31,10 @@ WHO = Authority("ops", "because", "T-1", "o1")
 class RequeueWorld(World):
     """A world whose backend can requeue, with one operation to try on it."""
 
-    def __init__(self, make: Callable[[], Harness], *, largest: bool, thorough: bool = False) -> None:
+    def __init__(
+        self, make: Callable[[], Harness], *, largest: bool, thorough: bool = False, operation: Operation | None = None
+    ) -> None:
+        """Without an operation, it is the smallest requeue that the abilities allow, or the largest."""
         super().__init__(make, rounds=2 if thorough else 1, thorough=thorough)
         self.largest = largest
         backend, store = self.backend, self.harness.store
@@ -42,7 +48,7 @@ class RequeueWorld(World):
         least, *_, most = sorted((*self.abilities.attempts, *self.abilities.attempts), key=list(Attempts).index)
         adding = {spec.id for spec in offered_switches([backend]).values() if spec.adds_items}
         flags = self.abilities.flags - adding if largest else frozenset[str]()
-        self.operation = Operation(attempts=most if largest else least, flags=flags)
+        self.operation = operation or Operation(attempts=most if largest else least, flags=flags)
 
     def orders(self) -> list[Sort]:
         """All when thorough; otherwise one half for the smallest operation and the other for the largest."""
@@ -63,7 +69,8 @@ class RequeueWorld(World):
             same = list(unit)
             keys = tuple(ItemKey.known(self.backend.name, draft.key) for draft in same)
             found.append(self.complete(Change(same[0].unit, keys, image_of(same[0]), ())))
-        require(bool(found), "no item of any status can be requeued, so this harness proves nothing")
+        done = past_tense(self.operation.action)
+        require(bool(found), f"no item of any status can be {done}, so this harness proves nothing")
         return found
 
     def complete(self, change: Change, operation: Operation | None = None) -> Change:
@@ -83,10 +90,23 @@ class RequeueWorld(World):
         require(len(images) == len(changes), f"{len(changes)} changes have {len(images)} images")
         return images
 
+    @property
+    def deletes(self) -> bool:
+        """Whether the operation deletes items."""
+        discard = self.abilities.discard
+        return self.operation.action == Action.DISCARD and discard is not None and discard.deletes
+
+    def written(self, changes: Sequence[Change]) -> list[Image | None]:
+        """What images() shows once these changes are written."""
+        return [None if change.after == GONE else change.after for change in changes]
+
     def changed_since(self, before: Mapping[ItemKey, object]) -> set[ItemKey]:
+        """The items whose rows have changed. Only an operation that deletes may remove rows."""
         now = self.store.rows()
-        require(now.keys() == before.keys(), "a requeue added or removed rows:", now.keys() ^ before.keys())
-        return {key for key, row in now.items() if row != before[key]}
+        require(now.keys() <= before.keys(), "a write added rows:", now.keys() - before.keys())
+        gone = before.keys() - now.keys()
+        require(self.deletes or not gone, "a write removed rows:", gone)
+        return {key for key, row in now.items() if row != before[key]} | gone
 
 
 def unit_of(draft: Draft) -> str:

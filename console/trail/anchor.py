@@ -10,6 +10,7 @@ import os
 import re
 import syslog
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,9 +20,8 @@ from console.core.paths import expanded
 from console.trail.record import Head, moment, stamp
 
 SYSLOG = "syslog"
-_TAIL = 64 * 1024
-"""How much of the end of a file is searched for its last anchor."""
-_LINE = re.compile(r"(?:.*\bretriage-anchor: )?(\d+) ([0-9a-f]{64}) (\d{4}-\d\d-\d\dT[0-9:.]+Z)")
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LINE = re.compile(r"(?:.*\bretriage-anchor: )?([0-9]{1,18}) ([0-9a-f]{64}) ([0-9]{4}-[0-9-]{5}T[0-9:.]+Z)")
 
 
 class AnchorLine(NamedTuple):
@@ -55,21 +55,26 @@ class Anchor:
         return None
 
     def last(self) -> Head | None:
-        """The last anchor that can be read back; None if there is none, or it cannot be read (syslog, rights)."""
+        """The anchor of the latest record; None if there is none, or it cannot be read back (syslog, rights).
+
+        All lines are read, and the first of that record counts: somebody may have added to the file.
+        """
         if self.kind == SYSLOG:
             return None
+        last: Head | None = None
         try:
-            with self._path.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - _TAIL))
-                lines = file.read().decode("utf-8", "replace").splitlines()
+            if not self._path.is_file():  # a pipe would be waited for, and a device may never end
+                return None
+            with self._path.open(encoding="utf-8", errors="replace") as file:
+                for line in file:
+                    if (found := _anchor_in(line)) is not None and (last is None or found.seq > last.seq):
+                        last = Head(found.seq, found.hash)
         except OSError:
             return None
-        found = (match for line in reversed(lines) if (match := _LINE.fullmatch(line.strip())))
-        return next((Head(int(match[1]), match[2]) for match in found), None)
+        return last
 
     def _append(self, line: bytes) -> None:
-        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        file = os.open(self._path, _APPEND, 0o600)
         try:
             if os.write(file, line) != len(line):
                 raise OSError(0, "the line was cut short")
@@ -84,16 +89,27 @@ def read_anchors(path: str | Path, *, missing_ok: bool = False) -> Sequence[Anch
     Raises `UsageFault` when the file cannot be read, or has lines but no anchor.
     """
     try:
+        if missing_ok and expanded(path).exists() and not expanded(path).is_file():
+            raise UsageFault("Cannot read the anchors: not a regular file", where=str(path))
         text = expanded(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         if missing_ok and isinstance(error, FileNotFoundError):
             return []
         raise UsageFault(f"Cannot read the anchors: {error.strerror}", where=str(path)) from None
     lines = [line for line in text.splitlines() if line.strip()]
-    found = [match for line in lines if (match := _LINE.fullmatch(line.strip()))]
+    found = [anchor for line in lines if (anchor := _anchor_in(line)) is not None]
     if lines and not found:
         raise UsageFault("No anchor in this file", where=str(path))
-    return [AnchorLine(int(match[1]), match[2], moment(match[3])) for match in found]
+    return found
+
+
+def _anchor_in(line: str) -> AnchorLine | None:
+    """The anchor in a line of a file or log; None for any other line."""
+    if (match := _LINE.fullmatch(line.strip())) is None:
+        return None
+    with suppress(ValueError):  # a time that there is not
+        return AnchorLine(int(match[1]), match[2], moment(match[3]))
+    return None
 
 
 def announced_anchors(records: Iterable[tuple[int, Mapping[str, Any]]]) -> list[int]:

@@ -8,15 +8,15 @@ from typing import TextIO
 from console.core.export import Format, record_writer
 from console.core.plan import canonical
 from console.core.ports import Record
-from console.trail.history import History
 from console.trail.plans import BATCH
-from console.trail.record import CONCLUDING, stamp
+from console.trail.reader import TrailReader
+from console.trail.record import CONCLUDING, Kind, stamp
 
-FIELDS = ("seq", "kind", "at", "ordinal", "key", "outcome", "detail", "body", "prev", "hash")
+FIELDS = ("seq", "kind", "at", "ordinal", "key", "outcome", "detail", "result", "cause", "body", "prev", "hash")
 
 
-def export(trail: History, out: TextIO, format: Format, *, items: bool = False) -> int:
-    """Write every record, with `items` its item outcomes after it; returns the number of records.
+def export(trail: TrailReader, out: TextIO, format: Format, *, items: bool = False) -> int:
+    """Write every record, with `items` its item outcomes or results after it; returns the number of records.
 
     JSON lines hold everything that is needed to verify the trail elsewhere.
     """
@@ -31,10 +31,15 @@ def export(trail: History, out: TextIO, format: Format, *, items: bool = False) 
             for batch in trail.item_outcomes(seq):
                 for item in batch:
                     write({"seq": seq, "kind": "item", "at": stamp(at), **item._asdict()})
+        if items and kind == Kind.RESULT:
+            for rows in trail.result_rows(seq):
+                for ordinal, key, result, cause in rows:
+                    named = {"ordinal": ordinal, "key": key, "result": result, "cause": cause or None}
+                    write({"seq": seq, "kind": "item", "at": stamp(at), **named})
     return count
 
 
-def _records(trail: History) -> Iterator[Record]:
+def _records(trail: TrailReader) -> Iterator[Record]:
     last = 0
     while batch := trail.records(after=last, limit=BATCH):
         yield from batch

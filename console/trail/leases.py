@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from console.core.faults import LeaseLost, OverrideRunning
 from console.core.plan import BackendPart
-from console.trail.record import moment, stamp
+from console.trail.record import legible, moment, stamp
 from console.trail.storage import Reading, Row, Writing, stored_text
 
 _AHEAD = timedelta(hours=1)
@@ -35,10 +35,11 @@ def alive(owner: str, heartbeat: datetime, now: datetime) -> bool:
 
     A heartbeat from far in the future is none: with it, a dead process would keep its lease for ever.
     """
-    return -_AHEAD <= now - heartbeat <= SILENCE and not _known_dead(owner)
+    return -_AHEAD <= now - heartbeat <= SILENCE and not is_dead(owner)
 
 
-def _known_dead(owner: str) -> bool:
+def is_dead(owner: str) -> bool:
+    """Whether the process of this name ran on this machine and has ended."""
     try:
         host, boot, pid, started, _ = owner.split(" ")
     except ValueError:
@@ -101,7 +102,19 @@ class Lease(NamedTuple):
 
 def _lease(row: Row) -> Lease:
     place, backend, override_id, owner, heartbeat = row
-    return Lease(place, backend, override_id, owner, moment(heartbeat))
+    with legible(f"the lease of {place}"):
+        "".join((place, backend, override_id, owner))  # fails unless these are texts
+        if not is_heartbeat(heartbeat):
+            raise ValueError(heartbeat)
+        return Lease(place, backend, override_id, owner, moment(heartbeat))
+
+
+def is_heartbeat(found: object) -> bool:
+    """Whether the table holds a time there, as it was written."""
+    try:
+        return isinstance(found, str) and stamp(moment(found)) == found
+    except (ValueError, OverflowError):
+        return False
 
 
 def leases(reading: Reading) -> list[Lease]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from console.core.backend import Attempts, Operation
 from console.core.confirm import Origin, Who, recorded
 from console.core.faults import NoSuchPlan, PlanAltered, PlanStale
 from console.core.pace import unpacked_pace
-from console.core.plan import BackendPart, Block, Plan, PlanRow, unpack
+from console.core.plan import BackendPart, Block, Digests, Plan, PlanRow, unpack
 from console.core.ports import Clock
 from console.sql.database import read_ahead
 from console.trail.record import Chain, Head, Kind, link, moment, stamp
@@ -24,6 +25,8 @@ KEPT_AFTER_EXPIRY = timedelta(hours=1)
 UNFINISHED_KEPT = timedelta(days=1)
 """How long the rows of an unsealed plan are kept: it may still be in the making."""
 
+_CAUSES_RECORDED = 100
+"""A record names at most this many causes of its plan, the most frequent ones."""
 _PURGED_AT_ONCE, _PURGED_PER_SEAL = 8, 40
 """Blocks of rows."""
 
@@ -41,7 +44,8 @@ _SEAL = "UPDATE plan SET id = ?, stage = ?, created = ?, expires = ?, body = ?, 
 _PURGE = """DELETE FROM plan_block WHERE nonce = ? AND first IN
     (SELECT first FROM plan_block WHERE nonce = ? ORDER BY first LIMIT ?)"""
 _UNUSED = """SELECT nonce, id, hash, seq FROM plan WHERE ((stage = 1 AND expires < ?) OR (stage = 0 AND created < ?))
-    AND NOT EXISTS (SELECT 1 FROM override_state AS o WHERE o.plan_id = plan.id)"""
+    AND NOT EXISTS (SELECT 1 FROM override_state AS o WHERE o.plan_id = plan.id)
+    AND NOT EXISTS (SELECT 1 FROM proposal AS s WHERE s.plan_id = plan.id AND s.decided IS NULL AND s.expires >= ?)"""
 _APPLIED_AS = "SELECT override_id FROM override_state WHERE plan_id = ?"
 _RECORD_OF = """SELECT r.seq, r.kind, r.at, r.body, r.prev, r.hash FROM plan AS p
     LEFT JOIN record AS r ON r.seq = p.seq WHERE p.id = ? AND p.stage = ? AND p.seq IS NOT NULL"""
@@ -53,6 +57,8 @@ class Plans:
     _storage: Storage
     _clock: Clock
     _chain: Chain
+    _held: dict[str, Digests]
+    """The plans that are applied in this process: their rows must stay as they are."""
 
     def add_blocks(self, nonce: str, blocks: Sequence[Block]) -> None:
         """Not durable until `seal`. Unsealed plans are purged later."""
@@ -74,7 +80,8 @@ class Plans:
                 (plan.id, SEALED, stamp(plan.created_at), stamp(plan.expires_at), json.dumps(plan.body()), plan.hash,
                  plan.nonce),
             )
-            for row in writing.all(_UNUSED, (stamp(now - KEPT_AFTER_EXPIRY), stamp(now - UNFINISHED_KEPT))):
+            expired = stamp(now - KEPT_AFTER_EXPIRY)
+            for row in writing.all(_UNUSED, (expired, stamp(now - UNFINISHED_KEPT), expired)):
                 self._drop(writing, row, "expired", now)
 
         self._storage.write(work)
@@ -86,7 +93,7 @@ class Plans:
 
         head = self._storage.write(work)
         if head is not None:
-            self._chain.saw(head)
+            self._chain.remember(head)
 
     def recorded_in(
         self, writing: Writing, plan: Plan, who: Who, origin: Origin, now: datetime
@@ -115,13 +122,15 @@ class Plans:
         return _recorded(plan_id, select(self._storage, _RECORD_OF, (plan_id, SEALED)))
 
     def discard(self, plan_id: str) -> None:
-        """Refused for a plan that was applied: undoing and settling need its rows."""
+        """Refused for a plan that was applied: undoing and settling need its rows. A proposal keeps its plan."""
         if not select(self._storage, "SELECT 1 FROM plan WHERE id = ?", (plan_id,)):
             return  # do not create a trail only to delete from it
 
         def work(writing: Writing) -> None:
             if writing.all(_APPLIED_AS, (plan_id,)):
                 raise PlanStale("The plan was applied and is kept")
+            if writing.all("SELECT 1 FROM proposal WHERE plan_id = ? AND decided IS NULL", (plan_id,)):
+                return
             for row in writing.all("SELECT nonce, id, hash, seq FROM plan WHERE id = ?", (plan_id,)):
                 self._drop(writing, row, "discarded", self._clock.now())
 
@@ -169,7 +178,29 @@ class Plans:
             if rows := unpack(block)[max(first - block.first, 0) : last - block.first + 1]:
                 yield rows
 
+    @contextmanager
+    def holding(self, plan_id: str, digests: Digests) -> Iterator[None]:
+        """The rows are read while the override runs, which may take hours, and the table could be edited meanwhile."""
+        self._held[plan_id] = digests
+        try:
+            yield
+        finally:
+            self._held.pop(plan_id, None)
+
     def blocks(self, plan_id: str, first: int, last: int) -> Iterator[Block]:
+        held = self._held.get(plan_id)
+        if held is None:
+            yield from self._blocks(plan_id, first, last)
+            return
+        wanted = iter([start for start in sorted(held) if start <= last and first < start + held[start][0]])
+        for block in self._blocks(plan_id, first, last):
+            if next(wanted, None) != block.first or held[block.first] != block.digest():
+                raise _altered(plan_id)
+            yield block
+        if next(wanted, None) is not None:
+            raise _altered(plan_id)
+
+    def _blocks(self, plan_id: str, first: int, last: int) -> Iterator[Block]:
         for start, items in select(self._storage, _HOLDING, (plan_id, first)):
             if not isinstance(items, int):
                 raise _altered(plan_id)
@@ -203,7 +234,8 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
     body = plan.body()
     kept = ("action", "attempts", "flags", "pace", "selection", "undo_of", "parts", "skipped", "warnings")
     named = {"plan_id": plan.id, "plan_hash": plan.hash, "expires_at": stamp(plan.expires_at)}
-    return {**named, **{name: body[name] for name in kept}, "items": plan.changes}
+    causes = dict(Counter(plan.by_cause).most_common(_CAUSES_RECORDED))
+    return {**named, **{name: body[name] for name in kept}, "items": plan.changes, "causes": causes}
 
 
 def _recorded(plan_id: str, rows: Sequence[Row]) -> tuple[str, datetime] | None:

@@ -14,8 +14,7 @@ import psycopg
 
 from console.core.faults import BackendFault, ReadOnlyRefused, TrailUnavailable, TrailUnreadable
 from console.sql.database import RowRefused, Writer
-from console.sql.postgres import ASK_IF_READ_ONLY, PostgresDatabase
-from console.sql.watchdog import DriverConnection
+from console.sql.postgres import ASK_IF_READ_ONLY, DriverConnection, PostgresDatabase
 from console.trail.record import stamp
 from console.trail.schema import SCHEMA, SELECT_VERSION, ddl
 from console.trail.storage import PATIENCE, Reading, Row, T, Writing, require_version
@@ -34,6 +33,8 @@ _HIDDEN_ROWS = """SELECT c.relname FROM pg_class AS c JOIN pg_namespace AS n ON 
 _PUBLIC_WRITES = """SELECT DISTINCT c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace,
     aclexplode(c.relacl) AS a WHERE n.nspname = ? AND a.grantee = 0
     AND a.privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER') ORDER BY 1"""
+_OWNER = """SELECT DISTINCT session_user::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = ? AND c.relkind = 'r' AND pg_has_role(session_user, c.relowner, 'MEMBER')"""
 _READ_DEADLINE = timedelta(seconds=5)
 _ROWS_PER_COPY = 10_000
 """A long bulk insert is cut into several, so that each answers within the deadline."""
@@ -60,13 +61,13 @@ class _TrailDatabase(PostgresDatabase):
 
     def _open(self, settings: dict[str, Any]) -> DriverConnection:
         """Connect in a thread, because libpq waits at least two seconds for a server that does not answer."""
-        answers: SimpleQueue[DriverConnection | psycopg.Error] = SimpleQueue()
+        answers: SimpleQueue[DriverConnection | Exception] = SimpleQueue()
         given_up = threading.Event()
 
         def connect() -> None:
             try:
                 answers.put(psycopg.connect(**{"connect_timeout": 3, **settings, "prepare_threshold": None}))
-            except psycopg.Error as error:
+            except (psycopg.Error, TypeError, ValueError) as error:
                 answers.put(error)
             if given_up.is_set():
                 _close_late(answers)
@@ -78,12 +79,12 @@ class _TrailDatabase(PostgresDatabase):
             given_up.set()
             _close_late(answers)
             raise TrailUnavailable("the server does not answer", where=self.place) from None
-        if isinstance(answer, psycopg.Error):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
 
-def _close_late(answers: SimpleQueue[DriverConnection | psycopg.Error]) -> None:
+def _close_late(answers: SimpleQueue[DriverConnection | Exception]) -> None:
     """Close a connection that came too late; the thread that takes it out of the queue closes it."""
     with suppress(Empty):
         late = answers.get_nowait()
@@ -161,7 +162,7 @@ class PostgresStorage:
         if not self._ready:
             if not self._has_tables(reading):
                 return False
-            require_version(reading.all(SELECT_VERSION)[0][0], self.place)
+            require_version(reading.all(SELECT_VERSION)[0][0], self.place, TrailUnreadable)
             self._ready = True
         return True
 
@@ -182,6 +183,10 @@ class PostgresStorage:
         nothing: list[Row] = []
         tables = [name for (name,) in self.read(lambda reading: reading.all(_PUBLIC_WRITES, (SCHEMA,)), nothing)]
         return f"every role may write {', '.join(tables)}" if tables else ""
+
+    def owning_role(self) -> str:
+        nothing: list[Row] = []
+        return next((role for (role,) in self.read(lambda reading: reading.all(_OWNER, (SCHEMA,)), nothing)), "")
 
     # -- writing ---------------------------------------------------------------------------------
 

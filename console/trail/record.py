@@ -35,6 +35,14 @@ class Kind(StrEnum):
     """A plan was made: what it would change, with its hash."""
     PLAN_DROPPED = "plan_dropped"
     """A plan was deleted without being applied."""
+    SUBMITTED = "submitted"
+    """A plan was submitted, for somebody else to approve. Its approval is the confirmation that names it."""
+    REJECTED = "rejected"
+    """Somebody rejected a proposal."""
+    WITHDRAWN = "withdrawn"
+    """The proposer gave a proposal up."""
+    POLICY = "policy"
+    """The rules in force from now on: permissions, limits and approvals."""
     CONFIRMED = "confirmed"
     """Somebody confirmed a plan; its override begins."""
     INTENT = "intent"
@@ -53,6 +61,10 @@ class Kind(StrEnum):
     """What an intent did, found out later by reading the backend."""
     LATE = "late"
     """More that an intent did, reported by its process after somebody else had settled it."""
+    RESULT = "result"
+    """The results of an override, item by item."""
+    CAUSE = "cause"
+    """Somebody acknowledged, snoozed, resolved, reopened or assigned a cause, or wrote a note about it."""
     ANCHOR = "anchor"
     """The end of the chain was written to a second place."""
 
@@ -71,8 +83,11 @@ def stamp(moment: datetime) -> str:
 
 
 def moment(text: str) -> datetime:
-    """Read what `stamp` wrote."""
-    return datetime.fromisoformat(text)
+    """Read what `stamp` wrote. `ValueError` for a time without a zone: it could not be compared with others."""
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError(text)
+    return found
 
 
 def link(prev: str, seq: int, kind: str, at: str, body: str) -> str:
@@ -95,6 +110,7 @@ def parsed(row: tuple[Any, ...]) -> Record:
     """Read a row of the table."""
     seq, kind, at, body, prev, digest = row
     with legible(f"record {seq}"):
+        "".join((kind, prev, digest))  # fails unless these are texts
         return Record(seq, kind, moment(at), json.loads(body), prev, digest)
 
 
@@ -122,15 +138,15 @@ def a_number(seq: Any) -> int:
 
 
 class ItemsDigest:
-    """SHA-256 over the stored item outcomes of one record, in order."""
+    """SHA-256 over the stored item outcomes or item results of one record, in order."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self.count = 0
 
     def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Rows of seq, ordinal, key, outcome, detail."""
-        lines = [f"{nth}\x1f{key}\x1f{outcome}\x1f{detail}\n" for _, nth, key, outcome, detail in rows]
+        """Rows of seq, ordinal, key and two more texts: outcome and detail, or result and cause."""
+        lines = [f"{nth}\x1f{key}\x1f{what}\x1f{more}\n" for _, nth, key, what, more in rows]
         self._hash.update("".join(lines).encode("utf-8", "surrogatepass"))
         self.count += len(lines)
 
@@ -183,7 +199,7 @@ class Chain:
         writing.run(_INSERT, row)
         return Head(row[0], row[5], row[2], row[3])
 
-    def saw(self, head: Head) -> None:
+    def remember(self, head: Head) -> None:
         """Remember that this record is durable: from now on it must stay as it is."""
         if head.seq > self._seen.seq:
             self._seen = head
@@ -195,7 +211,7 @@ class Chain:
         if not rows:
             head = EMPTY
         elif not _follows(before, rows[0]):
-            raise TrailBroken(f"record {rows[0][0]} is not as it was written", advice=VERIFY)
+            raise TrailBroken(f"record {rows[0][0]} was altered", advice=VERIFY)
         else:
             head = Head(rows[0][0], rows[0][5], rows[0][2], rows[0][3])
         self._require_seen(writing, head)
@@ -209,8 +225,8 @@ class Chain:
         anchor = self._last_anchor()
         if anchor is not None and writing.all(_HASH_OF, (anchor.seq,)) != [(anchor.hash,)]:
             raise TrailBroken(
-                f"it does not continue its last anchor, which is of record {anchor.seq}: its end was cut off or"
-                " rewritten, or the anchor is that of another trail", advice=VERIFY,
+                f"it does not match its last anchor, for record {anchor.seq}: the end of the trail was cut off or"
+                " rewritten, or the anchor belongs to another trail", advice=VERIFY,
             )
 
     def _require_seen(self, writing: Writing, head: Head) -> None:

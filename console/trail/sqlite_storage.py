@@ -19,7 +19,8 @@ from sqlalchemy.exc import DBAPIError
 
 from console.core.faults import BackendFault, Fault, ReadOnlyRefused, TrailBroken, TrailUnavailable, TrailUnreadable
 from console.sql.database import begin_with, inserts, rows_of
-from console.sql.sqlite import SqliteDatabase, cause_of, connect, driver_of, sqlite_engine
+from console.sql.sqlite import SqliteDatabase, connect, driver_of, sqlite_engine
+from console.sql.sqlite_faults import cause_of
 from console.trail.schema import SELECT_VERSION, ddl
 from console.trail.storage import PATIENCE, Reading, Row, T, Writing, require_version
 
@@ -120,7 +121,7 @@ class SqliteStorage:
         if not self._ready:
             if not reading.database.columns("trail_schema"):
                 return False
-            require_version(reading.all(SELECT_VERSION)[0][0], self.place)
+            require_version(reading.all(SELECT_VERSION)[0][0], self.place, TrailUnreadable)
             self._identity, self._ready = self._files(""), True
         return True
 
@@ -137,6 +138,9 @@ class SqliteStorage:
         return ""
 
     # -- writing ---------------------------------------------------------------------------------
+
+    def owning_role(self) -> str:
+        return ""  # a file has no roles
 
     def write(self, work: Callable[[Writing], T], *, lasting: bool = True) -> T:
         if self._read_only:

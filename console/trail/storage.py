@@ -10,7 +10,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
-from console.core.faults import TrailUnavailable
+from console.core.advice import Advice, Step
+from console.core.faults import TrailBroken, TrailUnavailable
 from console.trail.schema import VERSION
 
 Row = tuple[Any, ...]
@@ -27,7 +28,7 @@ class Reading(Protocol):
         """All rows of a statement."""
 
     def now(self, ours: datetime) -> datetime:
-        """The time that all users of the trail share: the server's if there is one, else our machine's."""
+        """The time for all users of the trail: the server's if there is one, else this machine's."""
 
 
 class Writing(Reading, Protocol):
@@ -61,6 +62,9 @@ class Storage(Protocol):
     def exposed(self) -> str:
         """Who besides its owner could write this trail, as a clause; empty if nobody."""
 
+    def owning_role(self) -> str:
+        """The database role in use, if it owns tables of the trail or is a superuser; empty if not."""
+
     def close(self) -> None: ...
 
 
@@ -70,11 +74,12 @@ def select(storage: Storage, sql: str, parameters: Sequence[Any] = ()) -> list[R
     return storage.read(lambda reading: reading.all(sql, parameters), nothing)
 
 
-def require_version(found: object, place: str) -> None:
+def require_version(found: object, place: str, fault: type[TrailUnavailable] = TrailUnavailable) -> None:
     """Refuse a trail of another format. There are no migrations."""
     if found != VERSION:
-        raise TrailUnavailable(
-            f"it has format {found}, but this version of Retriage needs format {VERSION}",
+        known = "no format" if found is None else f"format {found}"
+        raise fault(
+            f"it has {known}, but this version of Retriage needs format {VERSION}",
             where=place,
             fix="Use another trail in the config, or move this one away.",
         )
@@ -96,9 +101,12 @@ def storable(*columns: Sequence[str]) -> list[Sequence[str]]:
 
 def original(rows: Sequence[tuple[Any, ...]], *columns: int) -> Sequence[tuple[Any, ...]]:
     """Rows with the original texts; `columns` are the indexes of their text columns."""
-    if "".join(filter(None, chain.from_iterable(map(itemgetter(*columns), rows)))).isprintable():
-        return rows
-    return [tuple(_restored(value) for value in row) for row in rows]
+    try:
+        if "".join(filter(None, chain.from_iterable(map(itemgetter(*columns), rows)))).isprintable():
+            return rows
+        return [tuple(_restored(value) for value in row) for row in rows]
+    except (TypeError, ValueError):
+        raise TrailBroken("a text in it cannot be read", advice=Advice(Step.VERIFY_TRAIL)) from None
 
 
 def stored_text(text: str) -> str:

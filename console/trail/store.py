@@ -35,6 +35,7 @@ class TrailStore(Overrides):
         self._clock = clock
         self._chain = Chain(anchor.last) if anchor is not None else Chain()
         self._anchor = anchor
+        self._held = {}
         self.warnings: list[str] = []
         """Problems that did not stop anything: anchors that could not be written."""
 
@@ -47,8 +48,14 @@ class TrailStore(Overrides):
         """Who besides its owner could write this trail, as a clause; empty if nobody."""
         return self._storage.exposed()
 
+    def owning_role(self) -> str:
+        return self._storage.owning_role()
+
     def refuse(self, body: Mapping[str, Any], now: datetime) -> None:
         self._append(Kind.REFUSAL, body, now)
+
+    def change_cause(self, body: Mapping[str, Any], now: datetime) -> None:
+        self._append(Kind.CAUSE, body, now)
 
     def verify(self, anchors: Iterable[AnchorLine] = ()) -> Verification:
         """Whether the whole trail is intact. Anchors show also whether its end is still there."""
@@ -69,8 +76,8 @@ class TrailStore(Overrides):
         missing = tuple(seq for seq in announced if seq not in lines)
         if announced and len(missing) == len(announced):
             what = (
-                "its anchor is missing, like all others: the file is gone or empty, or another one, or the process was"
-                " killed before it wrote the anchor"
+                "its anchor is missing, like all others: the anchor file was deleted, emptied or replaced, or the"
+                " process was killed before it wrote the anchor"
             )
             return replace(found, ok=False, first_bad=missing[0], what=what, anchors_missing=missing)
         return replace(found, anchors_missing=missing)

@@ -15,7 +15,7 @@ _PLANS = """SELECT seq, nonce, id, stage, created, expires, body, hash FROM plan
     ORDER BY seq, nonce"""
 _BLOCKS = "SELECT first, items, body FROM plan_block WHERE nonce = ? AND first > ? ORDER BY first LIMIT ?"
 _AT_ONCE = 8
-_DROPPED_SINCE = "SELECT body FROM record WHERE seq > ? AND kind = ?"
+_DROPPED_SINCE = "SELECT seq, body FROM record WHERE seq > ? AND kind = ?"
 _WITHOUT_RECORD = """SELECT min(p.seq) FROM plan AS p LEFT JOIN record AS r ON r.seq = p.seq AND r.kind = ?
     WHERE p.seq IS NOT NULL AND r.seq IS NULL"""
 _BEFORE_ALL = -(2**63)
@@ -28,6 +28,8 @@ class PlanCheck:
         self._storage = storage
         self._end = end
         self._hashes: dict[int, str] = {}
+        self._applied: set[int] = set()
+        """The records of plans that were confirmed: those are kept for ever."""
         self._bad: dict[int, str] = {}
         """The record of a plan → what is wrong with it. That is right for a plan that was dropped."""
 
@@ -52,10 +54,17 @@ class PlanCheck:
                 if what := self._problem(body, stored.pop(seq, [])):
                     self._bad[seq] = what
             case Kind.PLAN_DROPPED:
-                self._bad.pop(body["planned"], None)
+                self._drop(seq, body["planned"])
             case _:
+                if kind == Kind.CONFIRMED:
+                    self._applied.add(body["planned"])
                 if self._hashes.get(body["planned"]) != body["plan_hash"]:
-                    raise BadRecord(seq, "confirms another plan than the one on record")
+                    raise BadRecord(seq, "names another plan than the one on record")
+
+    def _drop(self, seq: int, planned: int) -> None:
+        if planned in self._applied:
+            raise BadRecord(seq, f"drops the plan of record {planned}, which was applied and so is kept")
+        self._bad.pop(planned, None)
 
     def _problem(self, planned: dict[str, Any], rows: list[Row]) -> str:
         """What is wrong with a recorded plan; nothing if it is as it was."""
@@ -83,8 +92,8 @@ class PlanCheck:
 
     def check_end(self) -> None:
         """Raises `BadRecord` for the first plan that is not as it was and was not dropped either."""
-        for (text,) in select(self._storage, _DROPPED_SINCE, (self._end, Kind.PLAN_DROPPED.value)):
-            self._bad.pop(json.loads(text)["planned"], None)
+        for seq, text in select(self._storage, _DROPPED_SINCE, (self._end, Kind.PLAN_DROPPED.value)):
+            self._drop(seq, json.loads(text)["planned"])
         for seq, what in sorted(self._bad.items()):
             raise BadRecord(seq, what)
         for (seq,) in select(self._storage, _WITHOUT_RECORD, (Kind.PLANNED.value,)):
@@ -92,4 +101,4 @@ class PlanCheck:
                 raise BadRecord(max(a_number(seq), 1), "table plan has a row without a record")
 
 
-_PLAN_KINDS = frozenset({Kind.PLANNED.value, Kind.PLAN_DROPPED.value, Kind.CONFIRMED.value})
+_PLAN_KINDS = frozenset({kind.value for kind in (Kind.PLANNED, Kind.PLAN_DROPPED, Kind.SUBMITTED, Kind.CONFIRMED)})

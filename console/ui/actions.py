@@ -1,10 +1,10 @@
-"""Turns the catalogue into Textual bindings and the key table of the docs."""
+"""Turns the catalogue into Textual bindings, and its keys into words."""
 
 from __future__ import annotations
 
 from textual.binding import Binding
 
-from console.actions.catalogue import EVERYWHERE, PLACES, Action, actions_of
+from console.actions.catalogue import EVERYWHERE, KeyAction, actions_of
 from console.actions.keymap import CHARACTERS
 
 
@@ -12,7 +12,7 @@ def bindings_of(place: str) -> list[Binding]:
     return [_binding(action) for action in actions_of(place)]
 
 
-def _binding(action: Action) -> Binding:
+def _binding(action: KeyAction) -> Binding:
     called = action.id if action.place == EVERYWHERE else action.name
     return Binding(
         action.key,
@@ -31,11 +31,3 @@ _SHOWN_KEYS = {**CHARACTERS, "escape": "esc", "down": "↓", "up": "↑", "left"
 def key_words(keys: str) -> str:
     """Keys as they are labelled on a keyboard."""
     return " ".join(_SHOWN_KEYS.get(key, key.replace("ctrl+", "^")) for key in keys.split(","))
-
-
-def key_table() -> str:
-    """All keys as a Markdown table."""
-    rows = ["| screen | key | action |", "|---|---|---|"]
-    for place, title in ((EVERYWHERE, "everywhere"), *PLACES.items()):
-        rows += [f"| {title} | `{key_words(action.key)}` | {action.help} |" for action in actions_of(place)]
-    return "\n".join(rows)

@@ -27,6 +27,9 @@ def advice_text(advice: Advice, switches: Switches = _CORE_SWITCHES) -> str:
             return f'Turn {"on" if advice.value == Attempts.RESET else "off"} "{RESET_ATTEMPTS}".'
         case Step.TURN_ON:
             return f'Turn on "{switch_name(advice.value, switches)}".'
+        case Step.CHOOSE_KIND:
+            names = (f'"{switch_name(kind, switches)}"' for kind in advice.value.split())
+            return f"Turn on {' or '.join(names)}."
         case Step.CONFIRM:
             return f"Type {advice.value} to confirm."
         case Step.APPLY_PLAN:
@@ -41,6 +44,8 @@ def advice_text(advice: Advice, switches: Switches = _CORE_SWITCHES) -> str:
             return "Press v in the Trail to verify it."
         case Step.RESUME:
             return f"Then resume {advice.value} in the Trail: that finds out what was written, and continues."
+        case Step.SUBMIT:
+            return "Press ctrl+s in the plan to submit it, for somebody else to approve."
         case Step.COPY_KEY:
             return "Press y in Failures to copy one."
         case _:

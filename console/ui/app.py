@@ -9,43 +9,53 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from textual.app import SystemCommand
+from textual import on
 from textual.binding import BindingType
 from textual.screen import Screen
 
-from console.actions.catalogue import EVERYWHERE, PLACES, Action, action_named, actions_of
+from console.actions.catalogue import EVERYWHERE, PLACES, KeyAction, action_named
 from console.actions.keymap import checked_keymap
+from console.core.cause_life import CauseLife
 from console.core.faults import Fault
 from console.core.item import ItemKey
 from console.core.session import Session
+from console.core.text import plural
 from console.ui import safe, themes
-from console.ui.actions import bindings_of
+from console.ui.actions import bindings_of, key_words
 from console.ui.advice import fault_text
-from console.ui.backend_calls import BackendCallers, off_loop
+from console.ui.backend_calls import BackendCallers, CancelFlag, in_thread, off_loop
 from console.ui.health import Monitor
 from console.ui.live_overrides import LiveOverrides
-from console.ui.messages import HealthChanged, OverrideProgressed
+from console.ui.messages import HealthChanged, HookFailed, OverrideHappened, OverrideProgressed
+from console.ui.notices import desktop_notification
+from console.ui.places import PlaceHistory, Visit
+from console.ui.recording import record_while_open
 from console.ui.screens.base import BaseScreen
-from console.ui.screens.overview import OverviewScreen
+from console.ui.signals import ClosingSignals
 from console.ui.startup import StartupScreen
 from console.ui.textual_workarounds import PatchedApp, limit_arenas, resume_collector
+from console.ui.widgets.top_bar import Tab
 from console.ui.worker_errors import ReportsWorkerErrors
 
 if TYPE_CHECKING:
     from console.core.confirm import Confirmation
+    from console.core.events import OverrideEvent
     from console.core.override import Override
     from console.core.plan import Plan, Selection
+    from console.core.proposals import Proposal
     from console.ui.tour import Tour
 
 DEADLINE = 5.0
 """Seconds after which the console stops waiting for a backend, whatever the plugin does."""
+_ANNOUNCED_FOR = 15.0
+"""Seconds for which the end of an override is shown."""
 _DEMO = "demo"
 """What the app returns when the person asked for the demo."""
 
@@ -57,15 +67,17 @@ def run_console(
     theme: str | None = None,
     demo: Callable[[], int] | None = None,
     guided: bool = False,
+    deadline: float = DEADLINE,
 ) -> int:
     """Run the console until the person leaves; returns the exit code.
 
     The first frame shows `systems` in `theme`; `open_session` runs behind it in a thread. `demo` is run after the
     console has closed, when the person asked for it.
     """
-    app = Console(open_session, systems, theme, offers_demo=demo is not None, guided=guided)
+    app = Console(open_session, systems, theme, deadline=deadline, offers_demo=demo is not None, guided=guided)
     try:
-        app.run()
+        with app.signals.kept_until_started():
+            app.run()
     finally:
         app.finish_overrides()
     if app.crash is not None:
@@ -75,14 +87,17 @@ def run_console(
     return app.return_code or 0
 
 
-def late(module: str, name: str) -> Callable[..., Any]:
+def lazy_screen(module: str, name: str) -> Callable[..., Any]:
     """A screen whose module is imported when it is first made, to keep the start short."""
     return lambda *args, **more: getattr(import_module(f"console.ui.screens.{module}"), name)(*args, **more)
 
 
-ItemScreen, HelpScreen = late("item", "ItemScreen"), late("help", "HelpScreen")
-PlanScreen, LiveOverrideScreen = late("plan", "PlanScreen"), late("override_live", "LiveOverrideScreen")
-PickScreen, Choice = late("pick", "PickScreen"), late("pick", "Choice")
+ItemScreen, HelpScreen = lazy_screen("item", "ItemScreen"), lazy_screen("help", "HelpScreen")
+PlanScreen, OverrideScreen = lazy_screen("plan", "PlanScreen"), lazy_screen("override", "OverrideScreen")
+ProposedPlanScreen = lazy_screen("proposals", "ProposedPlanScreen")
+ResumeScreen, QuitScreen = lazy_screen("confirm", "ResumeScreen"), lazy_screen("confirm", "QuitScreen")
+PickScreen, Choice = lazy_screen("pick", "PickScreen"), lazy_screen("pick", "Choice")
+CommandScreen = lazy_screen("pick", "CommandScreen")
 
 
 class Console(ReportsWorkerErrors, PatchedApp[str]):
@@ -92,12 +107,14 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
     CSS_PATH = Path(__file__).with_name("console.tcss")
     BINDINGS: ClassVar[list[BindingType]] = list(bindings_of(EVERYWHERE))
     MODES: ClassVar[dict[str, Any]] = {
-        "overview": OverviewScreen,
-        "failures": late("failures", "FailuresScreen"),
-        "causes": late("causes", "CausesScreen"),
-        "trail": late("trail", "TrailScreen"),
+        "overview": lazy_screen("overview", "OverviewScreen"),
+        "failures": lazy_screen("failures", "FailuresScreen"),
+        "causes": lazy_screen("causes", "CausesScreen"),
+        "trail": lazy_screen("trail", "TrailScreen"),
+        "proposals": lazy_screen("proposals", "ProposalsScreen"),
     }
-    ENABLE_COMMAND_PALETTE = True
+    ENABLE_COMMAND_PALETTE = False
+    """The palette is one of ours, see `action_palette`."""
 
     # Set when the session is open.
     session: Session
@@ -128,6 +145,13 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         self._first_place = "overview"
         self._keys: dict[str, str] = {}
         self._tour: Tour | None = None
+        self._history = PlaceHistory()
+        self._quitting = CancelFlag()
+        self.signals = ClosingSignals()
+        self._news: set[str] = set()
+        """Overrides that have ended and were not looked at since."""
+        self.open_proposals = 0
+        """How many proposals wait for a decision, as last read."""
         for ours in themes.OURS:
             self.register_theme(ours)
         self._set_theme(theme)
@@ -144,18 +168,24 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
     def get_default_screen(self) -> Screen[Any]:
         return StartupScreen(self._systems)
 
+    def on_load(self) -> None:
+        """Before the terminal is touched."""
+        self.signals.close_with(self._leave)
+
     def on_mount(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            with suppress(ValueError, RuntimeError):  # not in the main thread: a test
-                loop.add_signal_handler(number, partial(self.exit, return_code=128 + number))
         self.call_next(self.paint_now)
         self.call_after_refresh(self.start, self._load, "load")
+
+    def _leave(self, number: int) -> None:
+        """End because of a signal. A runner may continue overrides that stop because the terminal is gone."""
+        if number == signal.SIGHUP and not self.loading_session:
+            self.live_overrides.terminal_gone()
+        self.exit(return_code=128 + number)
 
     async def _load(self) -> None:
         """Open the session in a thread, show the first place, then load what is needed later."""
         try:
-            session = await off_loop(self._open_session)
+            session = await off_loop(self._open)
         except Fault as fault:
             self.fail(fault)
             return
@@ -167,9 +197,18 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         if self._guided:
             self.action_tour()
         self.start(self._offer_resume, "resume")
+        self.start(self._count_proposals, "proposals")
+        budgets = {caller.name: caller.budget for caller in self.callers}
+        in_thread(lambda: record_while_open(session, budgets, self._quitting, self._recording_failed))
         await self.monitor.answered(within=3.0)
         await off_loop(_import_screens)
         resume_collector()
+
+    def _open(self) -> Session:
+        """In a thread: also import the first screen, which the first frame does not need."""
+        session = self._open_session()
+        import_module(f"console.ui.screens.{self._first_place}")
+        return session
 
     def _use(self, session: Session) -> None:
         self.session = session
@@ -177,13 +216,33 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         self._keys = checked_keymap(session.keymap)
         self.set_keymap(self._keys)
         self.callers = BackendCallers(
-            session.backends, self._call_deadline, session.load, session.refresh.total_seconds()
+            session.backends, self._call_deadline, session.load, session.refresh.total_seconds(),
+            None if session.operations is None else session.operations.budgets,
         )
         self.monitor = Monitor(session, self.callers, self.health_changed)
-        self.live_overrides = LiveOverrides(session, self.override_progressed)
+        self.live_overrides = LiveOverrides(session, self.override_progressed, self.override_happened)
+        if session.event_hooks is not None:
+            session.event_hooks.report = partial(self._hook_failed, session.event_hooks.report)
         self.loading_session = False
 
+    def _recording_failed(self, why: str) -> None:
+        with suppress(RuntimeError):  # the console has just been closed
+            self.call_from_thread(self.say, f"The history is not recorded. {why}", "warning")
+
+    def _hook_failed(self, report_elsewhere: Callable[[str], None], why: str) -> None:
+        """Called from the thread of a hook. It must not wait for the console, which waits for hooks when it closes."""
+        shown = False
+        with suppress(RuntimeError):  # the console has just been closed
+            shown = self.post_message(HookFailed(why))
+        if not shown:
+            report_elsewhere(why)
+
+    @on(HookFailed)
+    def _tell_hook_failed(self, message: HookFailed) -> None:
+        self.say(message.why, severity="warning")
+
     def on_unmount(self) -> None:
+        self._quitting.requested = True
         for backend in () if self.loading_session else self.session.backends:
             with suppress(Fault):
                 backend.cancel()
@@ -201,21 +260,35 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         else:
             self.fail(error)
 
-    def keys_of(self, action: Action) -> list[str]:
+    def keys_of(self, action: KeyAction) -> list[str]:
         """The keys of an action, as a key event names them."""
         return self._keys.get(action.id, action.key).split(",")
+
+    def key(self, action: str, place: str = EVERYWHERE) -> str:
+        """The key of an action, as a sentence names it."""
+        found = action_named(place, action)
+        return "" if found is None else key_words(self.keys_of(found)[0])
 
     def health_changed(self, name: str) -> None:
         if self.has_screen:
             self.screen.post_message(HealthChanged(name))
 
-    def say(self, text: str, severity: Literal["information", "warning", "error"] = "information") -> None:
-        self.notify(safe.line(text, 400), severity=severity, markup=False)
+    def say(
+        self,
+        text: str,
+        severity: Literal["information", "warning", "error"] = "information",
+        seconds: float | None = None,
+    ) -> None:
+        self.notify(safe.line(text, 400), severity=severity, markup=False, timeout=seconds)
+
+    def hint(self, text: str, severity: Literal["information", "warning", "error"] = "information") -> None:
+        """Answer a key that did nothing else. The next key takes it away, so that hints never cover what comes next."""
+        self.notify_until_key(safe.line(text, 400), severity)
 
     def copy(self, text: str, what: str) -> None:
         """Copy a text exactly as it was stored to the terminal's clipboard."""
         self.copy_exactly(text)
-        self.say(f"Copied {what} ({len(text)} characters)")
+        self.hint(f"Copied {what} ({len(text)} characters)")
 
     def errors_seen(self) -> dict[str, str]:
         """Causes with one of their errors, as far as the lists have shown one."""
@@ -225,14 +298,49 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
                 seen |= screen.errors_seen()
         return seen
 
+    def life_of(self, signature: str) -> CauseLife | None:
+        """The life of a cause, as far as a list of causes has read it."""
+        screens = (screen for screen in self.all_screens() if isinstance(screen, BaseScreen))
+        return next((life for screen in screens if (life := screen.lives_seen().get(signature)) is not None), None)
+
+    def tabs(self) -> tuple[Tab, ...]:
+        """The places of the top bar."""
+        found = [self._tab(place) for place in self.MODES if place != "proposals"]
+        if not self.loading_session and self.live_overrides.latest is not None:
+            found.append(self._tab("override", "!" if self._news else ""))
+        if self.open_proposals or self.current_mode == "proposals":
+            found.append(self._tab("proposals", str(self.open_proposals or "")))
+        return tuple(found)
+
+    def _tab(self, place: str, badge: str = "") -> Tab:
+        return Tab(place, self.key(place), PLACES[place], badge)
+
+    def places(self) -> Sequence[str]:
+        """The places that can be gone to."""
+        return [place for place in self.MODES if place != "proposals" or self.session.approvals is not None]
+
+    def key_of_place(self, place: str) -> str:
+        action = action_named(EVERYWHERE, place)
+        return "" if action is None else self.keys_of(action)[0]
+
     def show_failures(self, text: str) -> None:
         """Go to Failures with this filter."""
         self.call_later(self._show_failures, text)
 
     async def _show_failures(self, text: str) -> None:
-        await self._show("failures")
+        origin, before = self.current_mode, self._filter_of("failures")
+        await self._enter("failures")
         if isinstance(self.screen, BaseScreen):
+            self._history.left(Visit(origin, "failures", text, before))
             self.screen.narrow(text)
+
+    def _filter_of(self, place: str) -> str:
+        screens = (screen for screen in self.all_screens() if isinstance(screen, BaseScreen) and place == screen.PLACE)
+        return next((screen.filter_text for screen in screens), "")
+
+    def arrived_with(self, place: str) -> str:
+        """The filter with which this place was entered last."""
+        return self._history.arrived_with(place)
 
     async def _show(self, place: str) -> None:
         """Go to a place and close the screens on top of it. During startup, choose it as the first one."""
@@ -241,8 +349,34 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
             if isinstance(self.screen, StartupScreen):
                 self.screen.choose(place)
             return
+        if self.current_mode in self.MODES:
+            self._history.left(Visit(self.current_mode, place))
+        await self._enter(place)
+
+    async def _enter(self, place: str) -> None:
         await self.switch_mode(place)
         self._close_above(place)
+
+    def back_step(self) -> Callable[[], Any] | None:
+        """What escape does now: undo something on the screen, close it, or return to the last place."""
+        screen = self.screen
+        if not isinstance(screen, BaseScreen):
+            return None
+        if screen.in_panel:
+            return screen.action_panel
+        if (own := screen.back()) is not None:
+            return own
+        if len(self.screen_stack) > 1:
+            return partial(screen.dismiss, None)
+        return self._return if self._history.last() is not None else None
+
+    async def _return(self) -> None:
+        visit = self._history.go_back()
+        if visit is None:
+            return
+        if visit.before is not None and isinstance(self.screen, BaseScreen) and visit.to == self.screen.PLACE:
+            self.screen.narrow(visit.before)
+        await self._enter(visit.place)
 
     def _close_above(self, place: str) -> None:
         """The closed screens are not awaited: the key may have come from one of them."""
@@ -259,9 +393,33 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
     def override_words(self) -> str:
         """How far the running override is, for the top bar."""
         live = self.live_overrides.latest
-        if live is None or live.over:
+        if live is None or not live.running:
             return ""
-        return f"override {live.progress.done / max(live.plan.changes, 1):.0%}" if live.progress else "override"
+        if live.progress is None or live.plan is None:
+            return "override"
+        return f"override {live.progress.done / max(live.plan.changes, 1):.0%}"
+
+    def override_happened(self, event: OverrideEvent) -> None:
+        """Called from the thread of an override or its watch."""
+        self.post_message(OverrideHappened(event))
+
+    @on(OverrideHappened)
+    def _announce(self, message: OverrideHappened) -> None:
+        """Tell the person, whatever screen is open and wherever they look: nothing ends silently."""
+        event = message.event
+        self.say(event.text, severity="warning" if event.bad else "information", seconds=_ANNOUNCED_FOR)
+        self.bell()
+        if self.session.notify:
+            self.send_to_terminal(desktop_notification(event.text, os.environ))
+        shown = getattr(self.screen, "followed", None)
+        if shown is None or shown.override_id != event.override_id:
+            self._news.add(event.override_id)
+        if self.has_screen:
+            self.screen.post_message(OverrideProgressed())
+
+    def seen(self, override_id: str | None) -> None:
+        """The person looks at this override."""
+        self._news.discard(override_id or "")
 
     def plan(self, selection: Selection, action: str = "requeue") -> None:
         """Preview an action on this selection; carry it out once it is confirmed."""
@@ -277,7 +435,7 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
 
     def _refuse_while_running(self) -> bool:
         if self.live_overrides.running:
-            self.say("An override is already running. Press 5 to see it.", severity="warning")
+            self.hint(f"An override is already running. Press {self.key('override')} to see it.", severity="warning")
         return self.live_overrides.running
 
     def _confirmed(self, answer: tuple[Plan, Confirmation] | None) -> None:
@@ -286,25 +444,78 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
                 if isinstance(screen, BaseScreen):
                     screen.planned()
             self.live_overrides.carry_out(*answer)
-            self._show_live_override()
+            self._show_own_override()
+
+    # -- proposals ---------------------------------------------------------------------------------
+
+    async def _count_proposals(self) -> None:
+        """Read how many proposals are open, again at every refresh."""
+        approvals = self.session.approvals
+        while approvals is not None:
+            with suppress(Fault):  # the Trail and the list of proposals say why it cannot be read
+                self.open_proposals = len(await off_loop(approvals.open))
+            await asyncio.sleep(self.session.refresh.total_seconds())
+
+    def submitted(self, proposal: Proposal) -> None:
+        """Say that a plan was submitted."""
+        self.open_proposals += 1
+        key = self.key("proposals")
+        self.say(f"Submitted as proposal {proposal.plan_id}. Nothing is changed until it is approved; {key} lists it.")
+
+    def show_proposal(self, proposal: Proposal) -> None:
+        """Show the plan of a proposal, and what has changed since. It can be approved there."""
+        self.push_screen(ProposedPlanScreen(proposal), partial(self._approved, proposal))
+
+    def _approved(self, proposal: Proposal, answer: tuple[Plan, Confirmation] | None) -> None:
+        if answer is not None and not self._refuse_while_running():
+            plan, confirmation = answer
+            self.live_overrides.approve(plan, proposal, confirmation.count, confirmation.reason)
+            self._show_own_override()
 
     def resume(self, override: Override) -> None:
         if override.state.over:
-            self.say("This override is finished. There is nothing to resume.")
+            self.hint("This override is finished. There is nothing to resume.")
         elif not self._refuse_while_running():
             self.start(partial(self._resume, override), "resume")
 
     async def _resume(self, override: Override) -> None:
-        trail = self.session.trail
+        trail, operations = self.session.trail, self.session.operations
         assert trail is not None
+        assert operations is not None
         plan = await off_loop(lambda: trail.plan(override.plan_id))
-        self.live_overrides.resume(plan, override.override_id, sum(override.counts.values()))
-        self._show_live_override()
+        form = await off_loop(lambda: operations.resume_form(override.override_id))
+        if form is None:
+            self._continue(plan, override, None)
+        else:
+            answered = partial(self._resume_confirmed, plan, override)
+            known = self.live_overrides.known(override.override_id)
+            watched = known.results if known is not None else None
+            results = watched.counts if watched is not None and watched.total else override.results
+            self.push_screen(ResumeScreen(override, form, results), answered)
 
-    def _show_live_override(self) -> None:
-        if not any(isinstance(screen, BaseScreen) and screen.PLACE == "live_override" for screen in self.screen_stack):
-            self.push_screen(LiveOverrideScreen())
-        self._close_above("live_override")
+    def _resume_confirmed(self, plan: Plan, override: Override, count: int | None) -> None:
+        if count is not None:
+            self._continue(plan, override, count)
+
+    def _continue(self, plan: Plan, override: Override, count: int | None) -> None:
+        self.live_overrides.resume(plan, override.override_id, sum(override.counts.values()), count)
+        self._show_own_override()
+
+    def _show_own_override(self) -> None:
+        """Show the override that this console carries out, and close what is on top of it."""
+        own = self.live_overrides.latest
+        stack = (screen for screen in self.screen_stack if isinstance(screen, BaseScreen))
+        shown = [screen for screen in stack if screen.PLACE == "override"]
+        if shown:
+            self._close_above("override")
+        if not any(getattr(screen, "followed", None) is own for screen in shown):
+            if shown:
+                self.pop_screen()
+            self.push_screen(OverrideScreen(own))
+
+    def show_override(self, override: Override) -> None:
+        """Open an override of the trail."""
+        self.push_screen(OverrideScreen(self.live_overrides.of(override)))
 
     async def _offer_resume(self) -> None:
         """Report overrides that a crash or a lost connection left unfinished."""
@@ -312,18 +523,20 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         if trail is None:
             return
         unresolved = await off_loop(trail.unresolved)
-        stopped = [o for o in await off_loop(lambda: trail.overrides(50)) if not o.state.over and not o.alive]
+        stopped = [o for o in await off_loop(lambda: trail.overrides(50)) if o.interrupted]
         if unresolved or stopped:
             count = len({intent.override_id for intent in unresolved} | {o.override_id for o in stopped})
-            what = "1 override is" if count == 1 else f"{count} overrides are"
-            resume = "" if self.session.read_only else " and x to resume"
-            self.say(f"{what} not finished. Press 4 for the Trail{resume}.", severity="warning")
+            what = f"{count} {plural(count, 'override is', 'overrides are')}"
+            resume = "" if self.session.read_only else f" and {self.key('resume', 'trail')} to resume"
+            self.say(f"{what} not finished. Press {self.key('trail')} for the Trail{resume}.", severity="warning")
 
     # -- actions -----------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if self.loading_session:
             return action == "quit" or action in self.MODES
+        if action == "back":
+            return self.back_step() is not None
         known = action_named(EVERYWHERE, action)
         if known is not None and known.at_once and not (isinstance(self.screen, BaseScreen) and not self.screen.typing):
             return False  # it is a character of what is typed, or a dialog is open
@@ -341,21 +554,31 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
     async def action_trail(self) -> None:
         await self._show("trail")
 
+    async def action_proposals(self) -> None:
+        if not self.loading_session and self.session.approvals is None:
+            self.hint("There is no trail, so there are no proposals.")
+        else:
+            await self._show("proposals")
+
     def action_override(self) -> None:
         if self.live_overrides.latest is None:
-            self.say("No override was started in this console. Press r on an item to plan one.")
+            key = self.key("requeue", "failures")
+            self.hint(f"No override was started in this console. Press {key} on an item to plan one.")
         else:
-            self._show_live_override()
+            self._show_own_override()
 
     async def action_quit(self) -> None:
         if self.loading_session or not self.live_overrides.running:
             self.exit()
             return
-        choices = [
-            Choice("", "Stay"),
-            Choice("quit", "Quit", "the override stops after this chunk and can be resumed later"),
-        ]
-        self.push_screen(PickScreen("An override is running", choices), lambda chosen: self.exit() if chosen else None)
+        done = self.override_words().removeprefix("override").strip() or "0%"
+        self.push_screen(QuitScreen(f"It is {done} done."), lambda quits: self.exit() if quits else None)
+
+    def action_help_quit(self) -> None:
+        """What ctrl+c does: in a console that writes to production, an accidental key must not end anything."""
+        copy = self.key("copy", "failures")
+        quits = f"Press {self.key('quit')} to quit, or {copy} to copy what is under the cursor."
+        self.hint(f"ctrl+c does not close the console. {quits}")
 
     def open_demo(self) -> None:
         """Close the console and run the demo."""
@@ -364,8 +587,7 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
     def action_help(self) -> None:
         screen = self.screen
         if isinstance(screen, BaseScreen):
-            refused = {a.id: why for a in actions_of(screen.PLACE) if (why := screen.refusal(a))}
-            self.push_screen(HelpScreen(screen.PLACE, self.session.keymap, refused))
+            self.push_screen(HelpScreen(screen, self.session.keymap))
 
     def action_tour(self) -> None:
         if self._tour is None:
@@ -379,14 +601,42 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
             self.screen.read_again()
         self.start(self.monitor.read_again, "again")
 
-    def action_go_to(self) -> None:
-        from console.ui import views
+    async def action_back(self) -> None:
+        if (step := self.back_step()) is not None:
+            self.call_later(step)
 
-        choices = [Choice(f"place {mode}", PLACES[mode], "screen") for mode in self.MODES]
-        choices += [Choice(f"filter backend:{name}", name, "system") for name in self.session.names]
-        known = views.known(self.session.views)
-        choices += [Choice(f"filter {text}", name, f"view: {text}") for name, text in known.items()]
-        self.push_screen(PickScreen("Go to", choices, free="an item's key, a screen, a system or a view"), self._go)
+    def action_command(self) -> None:
+        """Show the command line for this screen, to copy it."""
+        from console.ui.command_line import command_line
+
+        words = self.screen.command() if isinstance(self.screen, BaseScreen) else None
+        if words is None:
+            self.hint("There is no command for this screen.")
+            return
+        command = command_line(self.session, words)
+        self.push_screen(CommandScreen(command), lambda copy: self.copy(command, "the command") if copy else None)
+
+    def action_palette(self) -> None:
+        from console.ui.palette import commands
+
+        self.push_screen(PickScreen("Commands", commands(self)), self._run_command)
+
+    async def _run_command(self, chosen: str | None) -> None:
+        kind, _, rest = (chosen or "").partition(" ")
+        if kind == "theme":
+            self.theme = rest
+        elif kind == "action":
+            place, _, name = rest.partition(".")
+            if place in self.MODES:
+                await self._show(place)
+            target = self if place == EVERYWHERE else self.screen
+            await self.run_action(name, target)
+
+    def action_go_to(self) -> None:
+        from console.ui.palette import destinations
+
+        free = "an item's key, a screen, a system or a view"
+        self.push_screen(PickScreen("Go to", destinations(self), free=free), self._go)
 
     async def _go(self, chosen: str | None) -> None:
         kind, _, rest = (chosen or "").partition(" ")
@@ -395,7 +645,11 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         elif kind == "filter":
             self.show_failures(rest)
         elif chosen:
-            self.start(partial(self._open_key, chosen), "go")
+            self.open_key(chosen)
+
+    def open_key(self, text: str) -> None:
+        """Open the item with this key."""
+        self.start(partial(self._open_key, text), "go")
 
     async def _open_key(self, text: str) -> None:
         key = ItemKey.parse(text)
@@ -403,17 +657,9 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         detail = await self.callers[key.backend].call(lambda backend: backend.item(key, self.session.clock.now()))
         self.push_screen(ItemScreen(detail.item))
 
-    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette: the actions of this screen and of every screen, then the theme."""
-        if isinstance(screen, BaseScreen):
-            for action in actions_of(screen.PLACE):
-                if screen.check_action(action.name, ()):
-                    yield SystemCommand(action.label, action.help, getattr(screen, f"action_{action.name}"))
-        for action in actions_of(EVERYWHERE):
-            yield SystemCommand(action.label, action.help, getattr(self, f"action_{action.name}"))
-        yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
-
 
 def _import_screens() -> None:
-    for module in ("failures", "causes", "trail", "help", "override_live"):
+    for module in (
+        "overview", "failures", "item", "arrange", "export", "causes", "trail", "help", "pick", "override", "proposals",
+    ):
         import_module(f"console.ui.screens.{module}")

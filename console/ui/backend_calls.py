@@ -11,7 +11,7 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
@@ -30,7 +30,7 @@ _MAX_CALLS = 4
 """Calls that run at the same time on one backend."""
 
 _CONNECTIONS = 2
-"""A backend has so many connections for reading. A further call waits for one of them."""
+"""How many connections for reading a backend has. A further call waits for one of them."""
 _KEPT_ANSWERS = 32
 
 _idle: list[SimpleQueue[Work]] = []
@@ -67,8 +67,8 @@ class _Call:
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Any]
     deadline: float
+    question: Hashable = None
     begun: float | None = None
-    cost: Meter = field(default_factory=Meter)
     hold_limit: float | None = None
 
 
@@ -90,6 +90,8 @@ class BackendCaller:
         self.budget = budget or ReadingBudget()
         self._answers: OrderedDict[Hashable, Answer[Any] | Fault] = OrderedDict()
         self._asking: dict[Hashable, asyncio.Task[Any]] = {}
+        self._asked: set[Hashable] = set()
+        """The questions of `_asking` that a person has asked."""
         self._calls: deque[_Call] = deque()
         self._running: list[_Call] = []
         self._lock = Lock()
@@ -112,28 +114,27 @@ class BackendCaller:
     ) -> T:
         """Return what `work` returns. Raises a Fault when it fails, DeadlineExceeded when it takes too long.
 
-        The cost of a call with a `question` decides when that question may be asked again without a person. Raises
-        ReadTooLong if nobody has `asked` and the writers of the watched system would have to wait.
+        The cost of a call with a `question` decides when that question may be asked again without a person. It is
+        noted when the work ends, even if nobody waits for the answer any more. Raises ReadTooLong if nobody has `asked`
+        and the writers of the watched system would have to wait.
         """
         if self.hangs:
             raise DeadlineExceeded("an earlier call has not returned yet", where=self.name)
         loop = asyncio.get_running_loop()
-        call = _Call(lambda: work(self.backend), loop, loop.create_future(), deadline or self.deadline)
+        call = _Call(lambda: work(self.backend), loop, loop.create_future(), deadline or self.deadline, question)
         call.hold_limit = None if asked else HOLD_LIMIT
         self._enqueue(call)
         try:
             async with asyncio.timeout(call.deadline):  # wait_for would lose a cancel that comes with the answer
                 answer: T = await call.answer
         except TimeoutError:
-            call.cost = Meter(call.deadline, 0)
+            self._note(call, Meter(call.deadline, 0))  # at least: the work may go on
             raise DeadlineExceeded(f"no answer for {call.deadline:g} s", where=self.name) from None
-        except ReadTooLong:
-            call.cost.seconds += self.budget.cost(question)  # else it would be tried again all the time
-            raise
-        finally:
-            if question is not None:
-                self.budget.note(question, call.cost, monotonic())
         return answer
+
+    def _note(self, call: _Call, cost: Meter) -> None:
+        if call.question is not None:
+            self.budget.note(call.question, cost, monotonic())
 
     async def beat(self, deadline: float) -> None:
         """Ask the backend for its time. That costs it nothing, so it shows how long the way to it is."""
@@ -146,18 +147,25 @@ class BackendCaller:
         self.budget.answered_in(await self.call(ask, deadline))
 
     async def read(
-        self, question: Hashable, work: Callable[[Backend], T], *, asked: bool = False, deadline: float | None = None
+        self, question: Hashable, work: Callable[[Backend], T], *, asked: bool = False, deadline: float | None = None,
+        every: float = 0.0,
     ) -> Answer[T]:
         """The answer to a question, new if a person has `asked` or if the budget allows it, else the last one.
 
-        Everybody who has the same question at the same time gets the same answer.
+        Everybody who has the same question at the same time gets the same answer. `every`: seconds after which it is
+        usually asked again, if that is longer than the refresh.
         """
+        while asked and question in self._asking and question not in self._asked:
+            await asyncio.wait([self._asking[question]])  # nobody has asked that one: it may read less
         known = self._answers.get(question)
         if question not in self._asking:
-            if known is not None and not asked and self.budget.wait(question, monotonic()) > 0:
+            must_wait = self.budget.wait(question, monotonic(), every) > 0
+            if known is not None and not asked and must_wait:
                 if isinstance(known, Fault):
                     raise known
                 return known
+            if asked:
+                self._asked.add(question)
             task = self._asking[question] = asyncio.create_task(self._ask(question, work, deadline, asked))
             task.add_done_callback(lambda done: self._answered(question, done))
         try:
@@ -176,6 +184,7 @@ class BackendCaller:
 
     def _answered(self, question: Hashable, task: asyncio.Task[Any]) -> None:
         del self._asking[question]
+        self._asked.discard(question)
         if task.cancelled():
             return
         error = task.exception()
@@ -217,21 +226,30 @@ class BackendCaller:
                 call.loop.call_soon_threadsafe(settle)
 
     def _run(self, call: _Call) -> Callable[[], None]:
-        with metered(call.hold_limit) as call.cost:
-            return self._settle(call)
+        with metered(call.hold_limit) as cost:
+            settle = self._settle(call)
+        self._note(call, cost)
+        return settle
 
     def _settle(self, call: _Call) -> Callable[[], None]:
         try:
             value = call.work()
         except DeadlineExceeded as fault:
             charge(monotonic() - (call.begun or monotonic()))  # a statement that was given up reports nothing
+            if isinstance(fault, ReadTooLong):
+                charge(self.budget.cost(call.question))  # else it would be tried again all the time
             return _failing(call.answer, fault)
         except Fault as fault:
             charge(0.0)  # it was refused, or waited for a lock: that costs the watched system nothing
             return _failing(call.answer, fault)
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything; its card shows it
             return _failing(call.answer, BackendFault(f"{type(error).__name__}: {error}"[:300], where=self.name))
-        return _giving(call.answer, value)
+        return lambda: self._keep_late(call, value) if call.answer.done() else call.answer.set_result(value)
+
+    def _keep_late(self, call: _Call, value: Any) -> None:
+        """An answer that came after its deadline is better than none. The question need not be asked again for it."""
+        if isinstance(self._answers.get(call.question), DeadlineExceeded):
+            self._answers[call.question] = Answer(value, monotonic())
 
 
 def _giving(answer: asyncio.Future[Any], value: Any) -> Callable[[], None]:
@@ -246,10 +264,14 @@ class BackendCallers:
     """One caller per backend, in config order."""
 
     def __init__(
-        self, backends: Sequence[Backend], deadline: float, share: float = SHARE, refresh: float = REFRESH
+        self, backends: Sequence[Backend], deadline: float, share: float = SHARE, refresh: float = REFRESH,
+        budgets: Mapping[str, ReadingBudget] | None = None,
     ) -> None:
+        """`budgets`: those that other readers of this process use too."""
+        shared = budgets or {}
         self._callers: Mapping[str, BackendCaller] = {
-            backend.name: BackendCaller(backend, deadline, ReadingBudget(share, refresh)) for backend in backends
+            backend.name: BackendCaller(backend, deadline, shared.get(backend.name) or ReadingBudget(share, refresh))
+            for backend in backends
         }
 
     def __iter__(self) -> Iterator[BackendCaller]:

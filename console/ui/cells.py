@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import TYPE_CHECKING, NamedTuple
 
+from rich.cells import cell_len
+
+from console.actions.tones import tone
 from console.core.item import Condition, Item
 from console.core.query import SortField
-from console.core.text import FAR, ago, countdown, first_line, instant
+from console.core.text import FAR, ago, countdown, instant, telling_line
 from console.ui import safe
 
 if TYPE_CHECKING:
     from console.core.backend import Count
 
 _ZERO = timedelta(0)
+_SOON_GONE = timedelta(days=1)
+_AN_HOUR = timedelta(hours=1)
 _A_MINUTE = timedelta(minutes=1)
 """Clocks may differ this much; smaller negative ages are shown as 0."""
 
@@ -41,23 +46,13 @@ class Column(NamedTuple):
     sort: SortField | None = None
     ticks: bool = False
     """Its text depends on the time."""
+    short: str = ""
+    """Its title where the whole one has no room."""
+    share: float = 0.0
+    """The part of the list's width it has before columns of a lower rank are shown."""
 
-
-def tone(of: Condition) -> str:
-    """The tone of a condition."""
-    match of:
-        case Condition.WAITING | Condition.CANCELLED:
-            return "muted"
-        case Condition.RUNNING | Condition.DONE:
-            return "good"
-        case Condition.RETRYING:
-            return "calm"
-        case Condition.FAILED | Condition.UNKNOWN:
-            return "warning"
-        case Condition.TERMINAL | Condition.STUCK:
-            return "error"
-        case _:
-            assert_never(of)
+    def heading(self, width: int) -> str:
+        return self.title if len(self.title) <= width else self.short or self.title
 
 
 def condition(of: Condition) -> Cell:
@@ -94,6 +89,8 @@ def next_retry(item: Item, now: datetime) -> Cell:
     if window is None:
         if item.verdict.will_run_again:
             return Cell("automatic", "calm")
+        if item.expires_at is not None and (left := item.expires_at - now) < _SOON_GONE:
+            return Cell(f"gone <{max(left, _ZERO) // _AN_HOUR + 1}h", "warning")
         return Cell(
             "never" if item.condition in (Condition.TERMINAL, Condition.FAILED, Condition.STUCK) else "", "muted"
         )
@@ -105,16 +102,19 @@ def next_retry(item: Item, now: datetime) -> Cell:
     return Cell(f"{'in' if window.exact else '≥'} {countdown(ahead)}", "calm")
 
 
+def expiry(item: Item, now: datetime) -> Cell:
+    """When its system deletes it. Within a day it is a warning."""
+    if item.expires_at is None:
+        return Cell("")
+    left = item.expires_at - now
+    if left >= FAR:
+        return Cell(f"{item.expires_at:%Y-%m-%d}", "muted")
+    tone = "warning" if left < _SOON_GONE else "muted"
+    return Cell(f"gone in {countdown(left)}" if left > _ZERO else "gone soon", tone)
+
+
 def error(item: Item, now: datetime) -> Cell:  # noqa: ARG001
-    return Cell(safe.line(telling_line(item.error)) if item.error else "")
-
-
-def telling_line(error: str) -> str:
-    """The first line; of a Python traceback the line that names the exception."""
-    first = first_line(error[:1000])
-    if not first.startswith("Traceback (most recent call last)"):
-        return first
-    return next((line for line in reversed(error.splitlines()) if line and not line[0].isspace()), first)
+    return Cell(safe.line(telling_line(item.error))) if item.error else Cell(safe.line(item.verdict.why), "muted")
 
 
 def age(item: Item, now: datetime) -> Cell:
@@ -147,20 +147,30 @@ def count(value: Count) -> str:
 
 
 def thousands(number: int) -> str:
-    """A number with thin spaces between groups of three digits, from 10 000 on."""
+    """A number; one of 10 000 or more with thin spaces between groups of three digits."""
     return f"{number:,}".replace(",", "\u2009") if number >= 10_000 else str(number)
+
+
+def with_more(names: Sequence[str], width: int) -> str:
+    """The names, or as many as fit and how many more there are."""
+    text = ", ".join(names)
+    for shown in range(len(names) - 1, 0, -1):
+        if cell_len(text) <= width:
+            break
+        text = f"{', '.join(names[:shown])} +{len(names) - shown}"
+    return text
 
 
 Render = Callable[[Item, datetime], Cell]
 
 ITEM_COLUMNS: tuple[tuple[Column, Render], ...] = (
-    (Column("system", 8, 4, grows=1, most=18), backend),
-    (Column("id", 10, 9, grows=2, most=40, sort=SortField.ID), identity),
-    (Column("type", 8, 1, grows=1, most=22, sort=SortField.TYPE), kind),
-    (Column("condition", 11, 8), state),
-    (Column("attempts", 8, 6, right=True, sort=SortField.ATTEMPTS), attempts),
-    (Column("next retry", 10, 7, right=True, sort=SortField.NEXT, ticks=True), next_retry),
-    (Column("error", 18, 5, grows=6), error),
+    (Column("condition", 10, 9), state),
+    (Column("system", 7, 7, grows=4, most=16, sort=SortField.BACKEND), backend),
+    (Column("id", 8, 8, grows=2, most=36, sort=SortField.ID), identity),
+    (Column("attempts", 8, 5, right=True, sort=SortField.ATTEMPTS), attempts),
+    (Column("next retry", 10, 6, right=True, sort=SortField.NEXT, ticks=True), next_retry),
     (Column("updated", 7, 3, right=True, sort=SortField.UPDATED, ticks=True), age),
+    (Column("type", 8, 1, grows=1, most=20, sort=SortField.TYPE), kind),
+    (Column("error", 12, 10, grows=8), error),
 )
 """In the order they are shown, each with the function that formats it."""

@@ -15,8 +15,8 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from console.core.capabilities import KnowsCost
-from console.core.faults import Fault
+from console.core.capabilities import KnowsCost, KnowsExpiry
+from console.core.faults import BackendBusy, DeadlineExceeded, Fault
 from console.core.query import Filter, Sort, SortField
 from console.core.session import Session, Unavailable
 from console.ui.backend_calls import Answer, BackendCaller, BackendCallers
@@ -63,6 +63,8 @@ class Health:
     """Retries of the next hour."""
     later: Histogram | None = None
     """Retries of the next day."""
+    expiring: Count | None = None
+    """How many items its system deletes within a day."""
     findings: Sequence[Finding] = ()
     on_request: bool = False
     """Histograms and the oldest failure would read a large table without an index: they wait until somebody asks."""
@@ -76,12 +78,21 @@ class Health:
         found = (self.recent, self.soon, self.later)
         histograms = (None if one is None else one._replace(start=NEVER) for one in found)
         known = (self.name, self.plugin, self.place, self.policy, self.fault, self.since, self.answered)
-        return (*known, self.counts, self.oldest, self.findings, self.on_request, *histograms)
+        return (*known, self.counts, self.oldest, self.expiring, self.findings, self.on_request, *histograms)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Health) and self.shown() == other.shown()
 
     __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def errors(self) -> list[str]:
+        """What `check` found that is wrong, not only a risk."""
+        if not self.findings:
+            return []
+        from console.core.backend import Severity  # late, to keep the first frame fast
+
+        return [f"{f.subject}: {f.message}" for f in self.findings if f.severity is Severity.ERROR]
 
     @property
     def warnings(self) -> list[str]:
@@ -160,9 +171,10 @@ class Monitor:
         except Fault as fault:
             self._failed(caller.name, "beat", fault)
         else:
-            recovered = "beat" in self._faults[caller.name]
+            before = self._faults[caller.name].get("beat")
             self._answered(caller.name, "beat")
-            if recovered:
+            # One that was only slow gets no more questions than before: it is slow because it has too much to do.
+            if before is not None and not isinstance(before, DeadlineExceeded | BackendBusy):
                 caller.budget.forget()
                 if self._shown.is_set():
                     await self._count(caller, asked=True)
@@ -186,14 +198,15 @@ class Monitor:
     async def _read(self, caller: BackendCaller, *, asked: bool, costly_too: bool = False) -> None:
         """The counts come first; everything else waits for them."""
         await self._count(caller, asked=asked)
-        figures = [_retries]
-        if asked or self._is_due(caller.name, "slow", SLOW_REFRESH.total_seconds()):
-            figures += [_failures, _oldest]
-        for figure in figures:
+        slow = SLOW_REFRESH.total_seconds()
+        figures = [(_retries, self._every)]
+        if asked or self._is_due(caller.name, "slow", slow):
+            figures += [(_expiring, slow), (_failures, slow), (_oldest, slow)]
+        for figure, every in figures:
             if self._shown.is_set():
-                await self._look(caller, figure, asked=asked, costly_too=costly_too)
+                await self._look(caller, figure, every, asked=asked, costly_too=costly_too)
         if self._shown.is_set() and (asked or self._is_due(caller.name, "check", _CHECK_EVERY)):
-            await self._check(caller)
+            await self._check(caller, asked=asked)
 
     def _is_due(self, name: str, what: str, every: float) -> bool:
         now = monotonic()
@@ -213,19 +226,19 @@ class Monitor:
             self._heard[caller.name].set()
 
     async def _look(
-        self, caller: BackendCaller, figure: Callable[[Backend, datetime], Mapping[str, Any]], *, asked: bool,
-        costly_too: bool,
+        self, caller: BackendCaller, figure: Callable[[Backend, datetime], Mapping[str, Any]], every: float, *,
+        asked: bool, costly_too: bool,
     ) -> None:
         """A figure of which the counts tell whether the backend answers."""
         now = self._clock.now()
 
         def read(backend: Backend) -> Mapping[str, Any] | None:
-            if not costly_too and isinstance(backend, KnowsCost) and backend.is_costly(now):
+            if not costly_too and figure is not _expiring and isinstance(backend, KnowsCost) and backend.is_costly(now):
                 return None
             return figure(backend, now)
 
         try:
-            answer = await caller.read(figure.__name__, read, asked=asked)
+            answer = await caller.read(figure.__name__, read, asked=asked, every=every)
         except Fault:
             return
         if answer.value is None:
@@ -234,12 +247,14 @@ class Monitor:
             dated = self._dated(caller.name, figure.__name__.strip("_"), _when(answer, self._clock))
             self._set(replace(self.healths[caller.name], on_request=False, read_at=dated, **answer.value))
 
-    async def _check(self, caller: BackendCaller) -> None:
+    async def _check(self, caller: BackendCaller, *, asked: bool) -> None:
         try:
-            findings = await caller.call(lambda backend: backend.check(self._clock))
+            findings = await caller.read(
+                "check", lambda backend: backend.check(self._clock), asked=asked, every=_CHECK_EVERY
+            )
         except Fault:
             return
-        self._set(replace(self.healths[caller.name], findings=tuple(findings)))
+        self._set(replace(self.healths[caller.name], findings=tuple(findings.value)))
 
     def _dated(self, name: str, figure: str, at: datetime) -> Mapping[str, datetime]:
         return {**self.healths[name].read_at, figure: at}
@@ -299,6 +314,11 @@ def _failures(backend: Backend, now: datetime) -> Mapping[str, Any]:
     from console.core.backend import Buckets, Timeline
 
     return {"recent": backend.histogram(Timeline.UPDATED, _FAILURES, now, Buckets(now - DAY, DAY / SPARKS, SPARKS))}
+
+
+def _expiring(backend: Backend, now: datetime) -> Mapping[str, Any]:
+    """A backend itself knows whether this is costly."""
+    return {"expiring": backend.expiring(now, DAY) if isinstance(backend, KnowsExpiry) else None}
 
 
 def _oldest(backend: Backend, now: datetime) -> Mapping[str, Any]:

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from heapq import merge
 from time import monotonic
-from typing import Any
 
 from console.core.backend import PageRequest
 from console.core.faults import BackendFault, Fault, ReadTooLong
 from console.core.item import Item, ItemKey
-from console.core.listing import page_of, rank
+from console.core.listing import merge_key, page_of
 from console.core.ports import Stop
 from console.core.query import Cursor, Field, Filter, Page, Sort
 from console.ui.backend_calls import BackendCaller, BackendCallers
@@ -104,32 +103,6 @@ class PageSource:
 
     async def chunk(self, positions: Positions) -> Chunk:
         """The next rows from here. When reading backwards they come in reverse order."""
-        if self.sort.field is None:
-            return await self._in_turn(positions)
-        return await self._merged(positions)
-
-    async def _in_turn(self, positions: Positions) -> Chunk:
-        rows: list[Row] = []
-        scanned, after = 0, list(positions)
-        callers = list(self.callers)
-        for index in sorted(range(len(positions)), reverse=self.backward):
-            at = after[index]
-            if at is None:
-                continue
-            page = await self._answer(callers[index], at)
-            if isinstance(page, Gap):
-                rows.append(page)
-                after[index] = None
-                continue
-            scanned += page.scanned or 0
-            rows += self._outward(page)[at.skip :]
-            following = self._following(page)
-            after[index] = None if following is None else Position(following)
-            if following is not None or len(rows) >= CHUNK:
-                break
-        return Chunk(tuple(rows), tuple(after), scanned)
-
-    async def _merged(self, positions: Positions) -> Chunk:
         callers = list(self.callers)
         open_ones = [index for index, at in enumerate(positions) if at is not None]
         answers = await asyncio.gather(*(self._answer(callers[i], positions[i] or Position()) for i in open_ones))
@@ -154,14 +127,13 @@ class PageSource:
             else:
                 following = self._following(page)
                 after[index] = None if following is None else Position(following)
-        return Chunk((*gaps, *(item for _, item in taken)), tuple(after), scanned)
+        return Chunk((*(item for _, item in taken), *gaps), tuple(after), scanned)
 
     def _take(self, streams: list[list[tuple[int, Item]]], pages: dict[int, Page]) -> list[tuple[int, Item]]:
         """Merge the pages until one that has more behind it is used up: what follows is not known yet."""
         left = {stream[0][0]: len(stream) for stream in streams if stream}
         taken: list[tuple[int, Item]] = []
-        ranked = rank(replace(self.sort, descending=self.sort.descending != self.backward))
-        key = _nulls_first(ranked) if self.backward else ranked
+        key = merge_key(self.sort, self.clock(), backward=self.backward)
         ordered = streams[::-1] if self.backward else streams  # equal items come in config order
         for index, item in merge(*ordered, key=lambda pair: key(pair[1])):
             taken.append((index, item))
@@ -266,27 +238,19 @@ class PageSource:
     async def _page(self, caller: BackendCaller, cursor: Cursor | None) -> Page:
         request = PageRequest(self.filter, self.clock(), self.sort, cursor, CHUNK, self.backward)
         scans = bool(self.filter.terms_for(Field.CAUSE))
-        if self.sort.field is not None and self.sort.field not in caller.backend.sorts:
+        if self.sort.within.field is not None and self.sort.field not in caller.backend.sorts:
             raise BackendFault(f"cannot be sorted by {self.sort.field}", where=caller.name)
         deadline = _SCAN_DEADLINE if scans else None
         question = self._question((caller.name, cursor))
-        return await caller.call(
-            lambda backend: page_of(backend, request, self.stop), deadline, question, asked=not self._by_itself
-        )
+        # A page of which nothing is known is read to its end: there is nothing else to show.
+        asked = not self._by_itself or (caller.name, cursor) not in self._kept
+        return await caller.call(lambda backend: page_of(backend, request, self.stop), deadline, question, asked=asked)
 
 
 def _ignore_error(task: asyncio.Task[Page]) -> None:
     """Retrieve the error, so that asyncio does not report it when nobody waits for the page any more."""
     if not task.cancelled():
         task.exception()
-
-
-def _nulls_first(ranked: Callable[[Item], Any]) -> Callable[[Item], Any]:
-    def key(item: Item) -> Any:
-        missing, value = ranked(item)
-        return (-missing, value)
-
-    return key
 
 
 def with_rows(chunks: Sequence[Chunk], changed: Mapping[ItemKey, Row]) -> list[Chunk]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,18 @@ if TYPE_CHECKING:
 
     from console.core.backend import Count
     from console.core.cause_count import Cause
+    from console.core.cause_life import CauseLife
     from console.core.causes import Causes
+    from console.core.events import OverrideEvent
     from console.core.faults import Fault
     from console.core.item import Detail
-    from console.core.override import Intent, ItemOutcome, Override
+    from console.core.override import Override
     from console.core.plan import Plan
-    from console.ui.audit import Refusal
+    from console.core.proposals import Proposal
+    from console.ui.audit import AuditLog
+    from console.ui.cells import Cell
+    from console.ui.preview import PlannedItem
+    from console.ui.system_past import SystemPast
 
 
 class HealthChanged(Message):
@@ -52,6 +58,23 @@ class CausesReady(Message):
 
 
 @dataclass
+class SystemPastReady(Message):
+    """The last day of the systems, and until when."""
+
+    past: SystemPast
+    end: datetime
+
+
+@dataclass
+class TopCausesReady(Message):
+    """The causes of all systems, with their states, and what was read for it."""
+
+    causes: Sequence[Cause]
+    lives: Mapping[str, CauseLife]
+    counting: Causes
+
+
+@dataclass
 class DetailReady(Message):
     """One item, read in full."""
 
@@ -67,7 +90,7 @@ class PlanReady(Message):
 
     generation: int
     plan: Plan | None
-    items: Sequence[str]
+    items: Sequence[PlannedItem]
     fault: Fault | None = None
 
 
@@ -77,18 +100,47 @@ class OverrideProgressed(Message):
 
 @dataclass
 class TrailReady(Message):
-    """The overrides, the refusals and the intents without an outcome."""
+    """The newest overrides and refusals."""
 
-    overrides: Sequence[Override]
-    refusals: Sequence[Refusal]
-    unresolved: Sequence[Intent]
+    log: AuditLog
     fault: Fault | None = None
 
 
 @dataclass
-class OutcomesReady(Message):
-    """An override and the outcomes of its first items."""
+class ProposalsReady(Message):
+    """The newest proposals."""
+
+    proposals: Sequence[Proposal]
+    refusals: Mapping[str, str]
+    """Why this person may not approve an open one, by its id."""
+    own: frozenset[str] = frozenset()
+    """The ids of the proposals that this person has submitted."""
+    fault: Fault | None = None
+
+
+@dataclass
+class OverrideReady(Message):
+    """An override as the trail has it now."""
 
     override: Override
-    outcomes: Sequence[ItemOutcome]
-    fault: Fault | None = None
+
+
+@dataclass
+class OverrideItemsReady(Message):
+    """Items of an override: key, what happened, and a detail."""
+
+    items: Sequence[tuple[str, Cell, str]]
+
+
+@dataclass
+class HookFailed(Message):
+    """A hook could not be called, and why."""
+
+    why: str
+
+
+@dataclass
+class OverrideHappened(Message):
+    """An override has ended, was stopped or taken over, or its watch has ended."""
+
+    event: OverrideEvent

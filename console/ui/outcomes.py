@@ -1,11 +1,12 @@
-"""How outcomes look: a sign, a tone and a meaning for each. Their words are in `console.core.override`."""
+"""How outcomes and results look: a sign, a tone and a meaning for each. Their words are in `console.core`."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, assert_never
 
 from console.core.backend import OutcomeKind
-from console.core.override import NOT_APPLIED, SKIPPED, Actions, outcome_label
+from console.core.override import NOT_APPLIED, Actions, outcome_label
+from console.core.recovery import Result
 
 
 class OutcomeLook(NamedTuple):
@@ -15,9 +16,6 @@ class OutcomeLook(NamedTuple):
     word: str
     tone: str
     meaning: str = ""
-
-
-SKIPPED_LOOK = OutcomeLook("–", SKIPPED, "muted", "left out of the plan, not touched")
 
 
 def outcome_look(outcome: str, action: str, actions: Actions) -> OutcomeLook:
@@ -32,8 +30,27 @@ def outcome_look(outcome: str, action: str, actions: Actions) -> OutcomeLook:
         case OutcomeKind.CHANGED_SINCE:
             return OutcomeLook("≠", word, "warning", "not touched")
         case OutcomeKind.REJECTED:
-            return OutcomeLook("✗", word, "error", "the database refused the change")
+            return OutcomeLook("✗", word, "error", "refused by its database")
         case OutcomeKind.UNKNOWN:
-            return OutcomeLook("?", word, "error", "could not be read again; resume settles it")
+            return OutcomeLook("?", word, "error", "could not be read again; resume it to find out")
         case _:
             assert_never(kind)
+
+
+def result_look(result: Result) -> OutcomeLook:
+    """The look of the result of a requeued item."""
+    match result:
+        case Result.RECOVERED:
+            return OutcomeLook("●", result.label, "good", "done since the requeue")
+        case Result.FAILED_AGAIN:
+            return OutcomeLook("✗", result.label, "error")
+        case Result.RUNNING:
+            return OutcomeLook("▸", result.label, "calm")
+        case Result.NOT_RUN_YET:
+            return OutcomeLook("○", result.label, "muted", "waiting in its system")
+        case Result.CHANGED_BY_OTHERS:
+            return OutcomeLook("≠", result.label, "warning", "changed without a run")
+        case Result.NOT_KNOWN:
+            return OutcomeLook("?", result.label, "warning", "its system cannot tell")
+        case _:
+            assert_never(result)

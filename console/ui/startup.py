@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Container
 from textual.screen import Screen
 from textual.widgets import Static
 
+from console.ui.actions import key_words
 from console.ui.health import Health
-from console.ui.widgets.backend_card import BackendCard
 from console.ui.widgets.key_line import KeyLine
+from console.ui.widgets.system_table import SystemTable
 from console.ui.widgets.top_bar import TopBar
-from console.ui.widgets.upcoming_chart import UpcomingChart
 
 if TYPE_CHECKING:
     from console.ui.app import Console
 
 
 class StartupScreen(Screen[None]):
-    """Looks like the Overview without figures. A tab's key chooses the screen to open; other keys have to wait."""
+    """The Overview without figures. The key of a tab chooses the screen to open; other keys have to wait."""
 
     AUTO_FOCUS = None
 
@@ -33,17 +32,10 @@ class StartupScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield TopBar("overview")
         if self._systems:
-            with Container(id="cards-scroll"), Container(id="cards"):
-                for name in self._systems:
-                    yield BackendCard(Health(name))
-            yield UpcomingChart()
+            yield SystemTable([Health(name) for name in self._systems])
         else:
             yield Static("Loading…", classes="empty")
         yield KeyLine()
-
-    def on_mount(self) -> None:
-        for grid in self.query("#cards"):
-            grid.set_classes(card_columns(self.app.size.width, len(self._systems)))
 
     def choose(self, place: str) -> None:
         """Show which screen will open."""
@@ -51,11 +43,5 @@ class StartupScreen(Screen[None]):
 
     def on_key(self, event: events.Key) -> None:
         app: Console = self.app  # type: ignore[assignment]
-        app.say(f"Still loading. Press {event.key} again in a moment.")
-
-
-def card_columns(width: int, cards: int) -> str:
-    """The class that lays out this many cards in a terminal of this width."""
-    if width >= 200 and cards > 2:
-        return "three"
-    return "two" if width >= 120 and cards > 1 else ""
+        key = "enter" if event.key == "ctrl+j" else event.key  # a terminal that is not set up yet sends a line feed
+        app.hint(f"Still loading. Press {key_words(key)} again in a moment.")

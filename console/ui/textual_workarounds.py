@@ -15,18 +15,19 @@ from contextlib import suppress
 from threading import Lock, Thread
 from typing import Any, TextIO, TypeVar, cast
 
+from textual import events
 from textual._styles_cache import StylesCache
 from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding
-from textual.content import Content
+from textual.css.query import NoMatches
 from textual.css.stylesheet import Stylesheet
 from textual.driver import Driver
 from textual.geometry import Region
+from textual.notifications import Notification, Notify, SeverityLevel
 from textual.screen import Screen
 from textual.scroll_view import ScrollView
 from textual.widget import Widget
-from textual.widgets import Checkbox
 
 Result = TypeVar("Result")
 
@@ -37,8 +38,19 @@ class PatchedApp(App[Result]):
     crash: Exception | None = None
     """The first unhandled error. The caller of `run` raises it once the terminal is restored."""
 
+    def __init__(self, **more: Any) -> None:
+        self._until_key: list[Notification] = []
+        super().__init__(**more)
+
     def _handle_exception(self, error: Exception) -> None:
-        """Textual prints a traceback with local variables, passwords among them. Keep the error and exit instead."""
+        """Textual prints a traceback with local variables, passwords among them. Keep the error and exit instead.
+
+        Once it exits, Textual mounts nothing more: a widget that is just being mounted misses its children. Without
+        `_exit` it would mount them but never start them, and wait for them without end.
+        """
+        if self._exit and isinstance(error, NoMatches):
+            return
+        self._exit = True
         if self.crash is None:
             self.crash = error
         self._return_code = 1
@@ -85,6 +97,32 @@ class PatchedApp(App[Result]):
             encoded = base64.b64encode(text.encode("utf-8", "surrogateescape" if _was_bytes(text) else "replace"))
             self._driver.write(f"\x1b]52;c;{encoded.decode()}\a")
 
+    def notify_until_key(self, message: str, severity: SeverityLevel = "information") -> None:
+        """Show a notification that the next key or click takes away. Textual's own stay for their time and pile up."""
+        notification = Notification(message, "", severity, self.NOTIFICATION_TIMEOUT, markup=False)
+        self._until_key.append(notification)
+        self.post_message(Notify(notification))
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, (events.Key, events.MouseDown)) and not event.is_forwarded:
+            while self._until_key:
+                self._unnotify(self._until_key.pop())
+        await super().on_event(event)
+
+    def send_to_terminal(self, sequence: str) -> None:
+        """Send a sequence that Textual does not know, such as a desktop notification."""
+        if self._driver is not None and sequence:
+            self._driver.write(sequence)
+
+
+class ClosesItself(Screen[Result]):
+    """A screen that closes only itself."""
+
+    def dismiss(self, result: Result | None = None) -> AwaitComplete:
+        """Textual closes the screen on top, whichever it is. This one may have been closed or covered meanwhile: keys
+        that come in one burst all find the same screen on top."""
+        return super().dismiss(result) if self.is_active else AwaitComplete()
+
 
 def _was_bytes(text: str) -> bool:
     """Whether every surrogate in the text stands for a byte that was not UTF-8."""
@@ -104,15 +142,6 @@ class TracksDirtyLines(ScrollView):
     def lines_dirty(self, regions: tuple[Region, ...]) -> None:
         """These regions need a repaint; without any, the whole widget does."""
         raise NotImplementedError
-
-
-class TextCheckbox(Checkbox):
-    """A checkbox drawn as `[x]` or `[ ]`. Textual's differs only by colour when it is on."""
-
-    @property
-    def _button(self) -> Content:
-        style = self.get_visual_style("toggle--button")
-        return Content.assemble(("[x]" if self.value else "[ ]", style))
 
 
 def bindings_for(widget: Widget, key: str) -> list[Binding]:
@@ -208,7 +237,7 @@ def _open_nonblocking(file: TextIO) -> int | None:
 
 
 def _accepts(fd: int, within: float | None) -> bool:
-    """Whether the terminal takes output within so many seconds. None waits until it does, or until it is gone."""
+    """Whether the terminal takes output within this many seconds. None waits until it does, or until it is gone."""
     poll = select.poll()
     poll.register(fd, select.POLLOUT)
     return bool(poll.poll(None if within is None else within * 1000))

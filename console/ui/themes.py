@@ -104,7 +104,7 @@ ANSI = Theme(
     variables={
         **BUILTIN_THEMES["ansi-dark"].variables,
         "muted": "ansi_bright_black",
-        "calm": "ansi_cyan",
+        "calm": "ansi_blue",
         "line": "ansi_bright_black",
         "cursor": "ansi_white",
         "cursor-blurred": "ansi_bright_black",

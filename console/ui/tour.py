@@ -14,9 +14,10 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from console.actions.catalogue import CATALOGUE
+from console.core.pace import Over
 from console.ui import safe
 from console.ui.actions import key_words
-from console.ui.live_overrides import LiveOverride
+from console.ui.live_overrides import FollowedOverride
 from console.ui.screens.base import BaseScreen
 from console.ui.screens.plan import PlanScreen
 from console.ui.widgets.status_line import StatusLine
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _CHECK_EVERY = 0.25
 
 
-class Step(NamedTuple):
+class TourStep(NamedTuple):
     """What to see and to do. `$` names are keys of the catalogue; `over` says whether it was done."""
 
     title: str
@@ -39,8 +40,19 @@ def _at(place: str) -> Callable[[Console], bool]:
     return lambda app: isinstance(app.screen, BaseScreen) and place == app.screen.PLACE
 
 
-def _live(app: Console) -> LiveOverride | None:
+def _own(app: Console) -> FollowedOverride | None:
     return app.live_overrides.latest
+
+
+def _is_written(app: Console) -> bool:
+    own = _own(app)
+    return own is not None and not own.running
+
+
+def _is_spread(app: Console) -> bool:
+    """Whether the person has started an override whose items run later."""
+    own = _own(app)
+    return own is not None and own.plan is not None and isinstance(own.plan.pace, Over)
 
 
 def _planning(app: Console) -> bool:
@@ -56,41 +68,51 @@ def _verified(app: Console) -> bool:
     return any(word in line.left.plain for line in state for word in ("intact", "broken"))
 
 
-STEPS: tuple[Step, ...] = (
-    Step(
+STEPS: tuple[TourStep, ...] = (
+    TourStep(
         "A retry storm is coming",
-        "Each card is one system. The chart below shows the retries of the next hour; the tall bars are a storm. "
+        "Each line is one system. The chart below shows the retries of the next hour; the tall bars are a storm. "
         "Press [b]$app_causes[/] to see its causes.",
         _at("causes"),
     ),
-    Step(
+    TourStep(
         "Causes",
         "One line per cause over all systems, the biggest first. Press [b]$causes_requeue[/] to plan a requeue of this "
         "one. Nothing is changed yet.",
         _planning,
     ),
-    Step(
+    TourStep(
         "A plan with a canary",
-        "The preview shows what will be requeued, what is skipped and why. Set the pace to [b]canary 10[/], type a "
-        "reason and the number of items, then Requeue. [b]tab[/] goes to the next field.",
-        lambda app: _live(app) is not None,
+        "It shows what will be requeued, what is skipped and why. Ten items go first: that is the canary. Type a "
+        "reason and press [b]enter[/], then type the number of items and press [b]enter[/] again.",
+        lambda app: _own(app) is not None,
     ),
-    Step(
-        "Ten first",
-        "Ten items are requeued and watched. If they succeed, the rest follows in growing steps. Wait until it is "
-        "finished. [b]$app_override[/] comes back to this screen.",
-        lambda app: (live := _live(app)) is not None and live.over,
+    TourStep(
+        "Did it work?",
+        "The ten are watched. When they have recovered, the rest follows, and is watched too. [b]enter[/] on a number "
+        "lists its items. [b]$app_override[/] comes back to this screen.",
+        _is_written,
     ),
-    Step("The trail", "Press [b]$app_trail[/] to see who did it, when and why, and each item's outcome.", _at("trail")),
-    Step("Undo", "Press [b]$trail_undo[/] to plan an undo of it.", _undoing),
-    Step(
-        "Only what is still untouched",
-        "Items that a worker has picked up are skipped, with the reason. The others can be restored exactly. "
-        "[b]esc[/] closes the plan.",
+    TourStep(
+        "Spread over time",
+        "Press [b]$app_causes[/], go down to another cause and press [b]$causes_requeue[/]. In the plan, go up "
+        "to Pace and choose [b]over 30 min[/] with the arrow keys, then confirm it like the first one.",
+        _is_spread,
+    ),
+    TourStep(
+        "Undo",
+        "These items run over the next half hour. Press [b]$override_undo[/] to plan an undo.",
+        _undoing,
+    ),
+    TourStep(
+        "Only untouched items",
+        "Items that no worker has picked up yet are restored exactly. The others are skipped, with the reason. Confirm "
+        "it, or leave it with [b]esc[/].",
         lambda app: not _planning(app),
     ),
-    Step("Integrity", "In the Trail, press [b]$trail_verify[/] to check that no record was altered.", _verified),
-    Step(
+    TourStep("The trail", "Press [b]$app_trail[/] to see who did what, when and why, and the results.", _at("trail")),
+    TourStep("Integrity", "Press [b]$trail_verify[/] to check that no record was altered.", _verified),
+    TourStep(
         "That was the tour",
         "Next, look at the second cause: an expired key. A retry cannot help there, and its plan says so. "
         "[b]?[/] lists the keys of a screen.",
@@ -137,16 +159,22 @@ class Tour:
     def toggle(self) -> None:
         """Show the tour at its current step, or hide it."""
         if self._timer is None:
+            if self._step == 0 and isinstance(self._app.screen, BaseScreen) and not STEPS[0].over(self._app):
+                self._app.call_next(self._app.action_overview)  # which the first step is about
             self._timer = self._app.set_interval(_CHECK_EVERY, self._check)
             self._check()
             return
         self._timer.stop()
         self._timer = None
         for panel in self._panels:
+            if panel.is_attached:
+                panel.screen.remove_class("touring")
             panel.remove()
         self._panels.clear()
 
     def _check(self) -> None:
+        if not self._app.has_screen:  # it closes
+            return
         while STEPS[self._step].over(self._app):
             self._step += 1
         self._panels = [panel for panel in self._panels if panel.is_attached]
@@ -155,5 +183,6 @@ class Tour:
             panel = TourPanel(self._keys)
             self._panels.append(panel)
             screen.mount(panel)
+            screen.add_class("touring")
         for panel in self._panels:
             panel.step = self._step

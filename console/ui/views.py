@@ -1,4 +1,4 @@
-"""Filters saved in the console, in a small file of the state folder. The config has its own views."""
+"""Filters saved in the console, in a small file beside the trail. The config has its own views."""
 
 from __future__ import annotations
 
@@ -8,42 +8,67 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from console.core.faults import Refused
+from console.core.session import Session
 from console.xdg import state_folder
 
 _LARGEST = 256 * 1024
 
 
-def views_file() -> Path:
-    return state_folder() / "views.json"
+class SavedViews:
+    """The saved views of one session."""
 
+    def __init__(self, session: Session) -> None:
+        self.file: Path = session.views_file or state_folder() / "views.json"
+        self._configured = session.views
 
-def saved() -> dict[str, str]:
-    """The saved views; none if the file cannot be read."""
-    try:
-        if views_file().stat().st_size > _LARGEST:
+    def saved(self) -> dict[str, str]:
+        """The saved views; none if the file cannot be read."""
+        try:
+            if self.file.stat().st_size > _LARGEST:
+                return {}
+            found = json.loads(self.file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
             return {}
-        found = json.loads(views_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
+        return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
 
+    def known(self) -> dict[str, str]:
+        """The views of the config and the saved ones."""
+        return {**self._configured, **self.saved()}
 
-def known(configured: Mapping[str, str]) -> dict[str, str]:
-    """The views of the config and the saved ones."""
-    return {**configured, **saved()}
+    def save(self, name: str, text: str) -> None:
+        """Add or replace a saved view."""
+        self._write({**self.saved(), name: text})
 
+    def rename(self, name: str, new: str) -> None:
+        """Give a saved view another name; its place among the others stays."""
+        views = self._own(name)
+        if new != name and new in self.known():
+            raise Refused(f"There is already a view named '{new}'", fix="Choose another name.")
+        self._write({new if one == name else one: text for one, text in views.items()})
 
-def save(name: str, text: str) -> None:
-    """Add or replace a saved view."""
-    views: Mapping[str, str] = {**saved(), name: text}
-    path = views_file()
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}.new")
-        temporary.unlink(missing_ok=True)  # of a killed process with the same number
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(views, file, indent=1)
-        temporary.replace(path)
-    except OSError as error:
-        raise Refused(f"{path} cannot be written: {error.strerror}") from None
+    def delete(self, name: str) -> None:
+        views = self._own(name)
+        del views[name]
+        self._write(views)
+
+    def _own(self, name: str) -> dict[str, str]:
+        views = self.saved()
+        if name not in views:
+            fix = "Change it in the config file." if name in self._configured else ""
+            raise Refused(f"'{name}' is not a saved view", fix=fix)
+        return views
+
+    def _write(self, views: Mapping[str, str]) -> None:
+        path = self.file
+        if path.exists() and path.stat().st_uid != os.getuid():  # two users share this folder
+            raise Refused(f"{path} belongs to another user")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary = path.with_suffix(f".{os.getpid()}.new")
+            temporary.unlink(missing_ok=True)  # of a killed process with the same number
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(views, file, indent=1)
+            temporary.replace(path)
+        except OSError as error:
+            raise Refused(f"{path} cannot be written: {error.strerror}") from None

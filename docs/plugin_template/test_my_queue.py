@@ -12,6 +12,7 @@ from my_queue import PHASES, MemoryQueue
 from console.core.item import ItemKey
 from console.core.policy import RetryPolicy
 from console.testing import (
+    DISCARD_PROMISES,
     PROMISES,
     REQUEUE_PROMISES,
     FrozenClock,
@@ -19,6 +20,7 @@ from console.testing import (
     Sample,
     Store,
     exercise_backend,
+    exercise_discard,
     exercise_requeue,
 )
 
@@ -40,12 +42,20 @@ def make(kind: type[MemoryQueue] = MemoryQueue) -> Harness:
     def stored() -> Mapping[ItemKey, object]:
         return {ItemKey("memory", (id,)): dict(row) for id, row in rows.items()}
 
+    def execute(key: ItemKey, error: str | None) -> None:
+        row = rows[key.parts[0]]
+        attempts = row["attempts"] if isinstance(row["attempts"], int) else 0
+        status = "done" if error is None else "failed"
+        row.update(status=status, error=error, attempts=max(attempts, 0) + 1, updated=clock.now())
+
     store = Store(
         rows=stored,
         touch=lambda key: rows[key.parts[0]].update(status="running", updated=None),
         remove=lambda key: rows.pop(key.parts[0], None),
         read_only=lambda: kind("memory", rows, POLICY, clock, read_only=True),
         payload="payload 4711",
+        execute=execute,
+        takes=lambda key: rows.get(key.parts[0], {}).get("status") == "ready",
     )
     return Harness(backend, put, tuple(PHASES), clock, backend.references, lambda: repr(rows), store)
 
@@ -58,3 +68,8 @@ def test_reading(promise: str) -> None:
 @pytest.mark.parametrize("promise", REQUEUE_PROMISES)
 def test_requeue(promise: str) -> None:
     exercise_requeue(make, promise)
+
+
+@pytest.mark.parametrize("promise", DISCARD_PROMISES)
+def test_discard(promise: str) -> None:
+    exercise_discard(make, promise)

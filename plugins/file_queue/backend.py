@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from console.core.backend import (
-    COUNT_CAP,
+    Abilities,
     Authority,
-    Buckets,
     Change,
-    Count,
     Draft,
-    ErrorBatch,
     Finding,
-    Histogram,
     Image,
     Operation,
     Outcome,
-    PageRequest,
-    Timeline,
 )
+from console.core.capabilities import FoundQueue
 from console.core.faults import BackendBusy, BackendFault, ConfigFault, NoSuchItem, ReadOnlyRefused
 from console.core.item import Condition, Detail, Item, ItemKey
 from console.core.paths import expanded
 from console.core.policy import Phase, PolicyOverride, RetryPolicy, schedule_ahead
-from console.core.ports import Clock, Never, Stop
-from console.core.query import Cursor, Field, Filter, Page, Sort, SortField
+from console.core.ports import Clock, Stop
+from console.core.query import COLUMN_SORTS, Cursor, Field, Filter, Sort
+from console.keyed.reader import KeyedReader, Walk
 from console.sql.table_rows import last_attempts
 from plugins import _contract_queue as contract
 from plugins.file_queue.checks import findings
@@ -44,7 +40,6 @@ from plugins.file_queue.prediction import Blocker, due_time
 from plugins.file_queue.requeue import ABILITIES, TaskPlanner
 from plugins.file_queue.rows import Task, TaskImage, TaskRows
 
-_BATCH = 500
 _LONGEST_ID = 255
 """In bytes, the limit of file systems."""
 _POSSIBLE_CONDITIONS = {
@@ -68,14 +63,22 @@ class Options(BaseModel):
     """`package.module:function`. `retriage run` calls it with each task."""
 
 
-class FileQueue:
+class FileQueue(KeyedReader[Task]):
     """A folder of task files."""
 
     options = Options
+    schemes = ("file",)
     abilities = ABILITIES
     plugin = "file_queue"
-    sorts = frozenset(SortField)
+    sorts = COLUMN_SORTS
     offered_switches = (contract.INCLUDE_CLAIMED,)
+
+    @classmethod
+    def discover(cls, url: str, *, deadline: timedelta) -> Sequence[FoundQueue]:
+        del deadline  # a folder answers at once
+        base = Path(url).absolute()
+        found = base.is_dir() and (base / "queue").is_dir() and (base / "results").is_dir()
+        return [FoundQueue("task-files", f"task files in {base}", {"path": str(base)})] if found else []
 
     @classmethod
     def open(
@@ -85,11 +88,18 @@ class FileQueue:
         policy: PolicyOverride,
         *,
         read_only: bool,
-        deadline: timedelta,  # noqa: ARG003  reading a folder can be cancelled but has no deadline
+        deadline: timedelta,
     ) -> FileQueue:
-        return cls(name, options, policy.over(contract.POLICY), read_only=read_only)
+        return cls(name, options, policy.over(contract.POLICY), read_only=read_only, deadline=deadline)
 
-    def __init__(self, name: str, options: Options, policy: RetryPolicy, *, read_only: bool = False) -> None:
+    @classmethod
+    def systems(cls) -> dict[str, Abilities]:
+        return {"contract queue in files": ABILITIES}
+
+    def __init__(
+        self, name: str, options: Options, policy: RetryPolicy, *, read_only: bool = False,
+        deadline: timedelta | None = None,
+    ) -> None:
         self.name = name
         self.policy = policy
         self.handler = options.handler
@@ -98,7 +108,7 @@ class FileQueue:
         self._read_only = read_only
         self._rows = TaskRows(name, policy)
         self._decode = self._rows.time.decode
-        self._index = Index(self.base, self._rows)
+        self._index = Index(self.base, self._rows, deadline)
         self._planner = TaskPlanner(name, policy, self._rows)
         self._mover = Mover(self._index.queue)
 
@@ -108,78 +118,29 @@ class FileQueue:
         """This machine's clock: files have none of their own."""
         return datetime.now(UTC)
 
-    def page(self, request: PageRequest) -> Page:
-        matching = self._matching(request.filter, request.sort, request.now, request.after, request.backward)
-        found = list(islice(matching, request.limit + 1))
-        more, shown = len(found) > request.limit, found[: request.limit]
-        if not shown:
-            return Page((), None, None)
-        if request.backward:
-            shown.reverse()
-        started = request.after is not None
-        has_next, has_previous = (started, more) if request.backward else (more, started)
-        return Page(
-            tuple([item for item, _ in shown]),
-            shown[-1][1] if has_next else None,
-            shown[0][1] if has_previous else None,
-        )
-
-    def _matching(
-        self,
-        filter: Filter,
-        sort: Sort,
-        now: datetime,
-        after: Cursor | None = None,
-        backward: bool = False,
-        stop: Stop | None = None,
-    ) -> Iterator[tuple[Item, Cursor]]:
-        wanted, rest = filter.conditions(), filter.without(Field.CONDITION)
-        stop = stop or Never()
+    def walk(self, walk: Walk) -> Iterator[tuple[Task, Cursor]]:
         with self._faults():
             snapshot = self._index.snapshot()
-        for number, (task, cursor) in enumerate(snapshot.walk(sort, after, backward)):
-            if number % 1_000 == 0 and stop.requested:
-                return
-            if wanted.isdisjoint(_possible(task)):
-                continue
-            item = self._rows.item(task, now)
-            if item.condition in wanted and rest.matches(item, now, (item.type,)):
-                yield item, cursor
+        return snapshot.walk(walk.sort, walk.after, walk.backward)
 
-    def counts(self, filter: Filter, now: datetime, cap: int | None = COUNT_CAP) -> Mapping[Condition, Count]:
-        wanted = filter.conditions()
-        if filter.without(Field.CONDITION).terms:
-            found = Counter(item.condition for item, _ in self._matching(filter, Sort(), now))
-        else:
-            with self._faults():
-                tasks = self._index.snapshot().tasks.values()
-            found = Counter(self._condition(task, now) for task in tasks if not wanted.isdisjoint(_possible(task)))
-        return {
-            condition: Count(cap, False) if cap is not None and found[condition] > cap else Count(found[condition])
-            for condition in wanted
-        }
+    def to_item(self, entry: Task, now: datetime) -> Item:
+        return self._rows.item(entry, now)
 
-    def _condition(self, task: Task, now: datetime) -> Condition:
-        possible = _possible(task)
-        if len(possible) == 1:
-            return next(iter(possible))
-        return self._rows.verdict(task, now).condition
+    def whole_error(self, entry: Task, item: Item) -> str | None:
+        with self._faults():
+            return full_error(TaskFiles.read(self._index, entry)) or item.error
 
-    def errors(self, filter: Filter, now: datetime, stop: Stop) -> Iterator[ErrorBatch]:
-        matching = self._matching(filter, Sort(), now, stop=stop)
-        while not stop.requested and (batch := list(islice(matching, _BATCH))):
-            yield ErrorBatch([(item.error, item.updated_at) for item, _ in batch], lambda at: at)
+    def possible(self, entry: Task) -> frozenset[Condition]:
+        if entry.is_stuck_in_line:
+            return frozenset({Condition.STUCK})
+        return _POSSIBLE_CONDITIONS[Phase.UNKNOWN if entry.problem is not None else entry.facts.phase]
 
-    def histogram(self, timeline: Timeline, filter: Filter, now: datetime, buckets: Buckets) -> Histogram:
-        upcoming = timeline is Timeline.NEXT_RETRY
-        times = (
-            item.verdict.next_retry_at if upcoming else item.updated_at
-            for item, _ in self._matching(filter, Sort(), now)
-        )
-        return buckets.histogram(at for at in times if at is not None)
+    def condition(self, entry: Task, now: datetime) -> Condition:
+        possible = self.possible(entry)
+        return next(iter(possible)) if len(possible) == 1 else self._rows.verdict(entry, now).condition
 
-    def items(self, keys: Sequence[ItemKey], now: datetime) -> Mapping[ItemKey, Item]:
-        return {ItemKey(self.name, (task.id,)): self._rows.item(task, now) for task in self._tasks(keys).values()}
+    def lookup(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Task]:
+        return {ItemKey(self.name, (id,)): task for id, task in self._tasks(keys).items()}
 
     def _tasks(self, keys: Sequence[ItemKey]) -> dict[str, Task]:
         ids = [key.parts[0] for key in keys if key.backend == self.name and len(key.parts) == 1]
@@ -223,21 +184,20 @@ class FileQueue:
 
     # -- requeue ---------------------------------------------------------------------------------
 
-    def drafts(
-        self, wanted: Sequence[ItemKey] | Filter, sort: Sort, operation: Operation, now: datetime, stop: Stop
-    ) -> Iterator[Sequence[Draft]]:
+    def drafter(
+        self, wanted: Sequence[ItemKey] | Filter, operation: Operation, now: datetime
+    ) -> Callable[[Task, Item | None], Draft]:
         blocker = self._left_blocker(wanted, operation, now)
-        if not isinstance(wanted, Filter):
-            yield [self._planner.draft(task, operation, now, blocker) for task in self._tasks(wanted).values()]
-            return
-        matching = self._matching(wanted, sort, now, stop=stop)
-        while not stop.requested and (batch := [item.key for item, _ in islice(matching, _BATCH)]):
-            tasks = self._tasks(batch)
-            yield [
-                self._planner.draft(task, operation, now, blocker)
-                for key in batch
-                if (task := tasks.get(key.parts[0])) is not None
-            ]
+        return lambda task, _: self._planner.draft(task, operation, now, blocker)
+
+    def selected(
+        self, wanted: Filter, now: datetime, sort: Sort, stop: Stop
+    ) -> Iterator[Sequence[tuple[Task, Item | None]]]:
+        """Read again: the index may be a little old."""
+        for found in super().selected(wanted, now, sort, stop):
+            keys = [ItemKey(self.name, (task.id,)) for task, _ in found]
+            tasks = self.lookup(keys)
+            yield [(tasks[key], None) for key in keys if key in tasks]
 
     def _left_blocker(
         self, wanted: Sequence[ItemKey] | Filter, operation: Operation, now: datetime
@@ -256,9 +216,7 @@ class FileQueue:
     def _is_wanted(self, task: Task, wanted: Sequence[ItemKey] | Filter, now: datetime) -> bool:
         if not isinstance(wanted, Filter):
             return ItemKey(self.name, (task.id,)) in wanted
-        item = self._rows.item(task, now)
-        plain = wanted.without(Field.CONDITION)
-        return item.condition in wanted.conditions() and plain.matches(item, now, (item.type,))
+        return self._match(task, wanted.conditions(), wanted.without(Field.CONDITION), now) is not None
 
     def after(self, change: Change, operation: Operation, at: datetime, due: datetime) -> Image:
         return self._planner.after(change, operation, at, due)
@@ -283,12 +241,18 @@ class FileQueue:
                 self._mover.recover(ids)
             return self._mover.images(ids)
 
-    def were_written(self, changes: Sequence[Change], at: datetime) -> Sequence[bool]:
+    def columns_of(self, key: ItemKey, image: Image) -> Mapping[str, Any]:  # noqa: ARG002
+        named = TaskImage(*image)._asdict()
+        schedule = named.pop("schedule")
+        return {**named, "eta": schedule.get("eta")} if isinstance(schedule, dict) else named
+
+    def were_written(self, changes: Sequence[Change], at: datetime, override_id: str) -> Sequence[bool | None]:  # noqa: ARG002
         """A requeued task that has been claimed since: nothing else makes workers take it at that time."""
         tasks = self._tasks([change.keys[0] for change in changes])
         return [
-            (task := tasks.get(_id_of(change.keys[0]))) is not None and self._was_requeued(change, task, at)
+            (task is not None and self._was_requeued(change, task, at)) or None
             for change in changes
+            for task in [tasks.get(_id_of(change.keys[0]))]
         ]
 
     def _was_requeued(self, change: Change, task: Task, at: datetime) -> bool:
@@ -326,8 +290,3 @@ def _id_of(key: ItemKey) -> str:
     id = key.parts[0] if len(key.parts) == 1 else ""
     return "" if "/" in id or "\0" in id or len(os.fsencode(id)) > _LONGEST_ID else id
 
-
-def _possible(task: Task) -> frozenset[Condition]:
-    if task.is_stuck_in_line:
-        return frozenset({Condition.STUCK})
-    return _POSSIBLE_CONDITIONS[Phase.UNKNOWN if task.problem is not None else task.facts.phase]

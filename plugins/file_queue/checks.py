@@ -10,7 +10,7 @@ from pathlib import Path
 from console.core.backend import Finding, Severity
 from console.core.faults import BackendFault
 from console.core.ports import Clock
-from console.core.text import countdown
+from console.core.text import and_list, countdown, plural
 from plugins.file_queue.folder import RESULT, Folder
 from plugins.file_queue.index import Index
 from plugins.file_queue.moves import Mover
@@ -28,7 +28,7 @@ def findings(index: Index, mover: Mover, clock: Clock, now: datetime) -> list[Fi
             Finding(
                 Severity.WARNING,
                 "files",
-                f"{broken} files cannot be read as tasks",
+                f"{broken} {plural(broken, 'file')} cannot be read as tasks",
                 "List them with the filter condition:unknown; each shows its reason.",
             )
         )
@@ -55,7 +55,7 @@ def findings(index: Index, mover: Mover, clock: Clock, now: datetime) -> list[Fi
 def _serializer(pickled: int) -> Finding:
     if not pickled:
         return Finding(Severity.OK, "serializer", "the files are JSON (serializer json or msgspec)")
-    files = "1 file was" if pickled == 1 else f"{pickled} files were"
+    files = f"{pickled} {plural(pickled, 'file was', 'files were')}"
     return Finding(
         Severity.WARNING,
         "serializer",
@@ -88,7 +88,7 @@ def _privileges(*folders: Path) -> Finding:
     return Finding(
         Severity.WARNING,
         "privileges",
-        f"this user cannot write {' and '.join(f'{name}/' for name in not_writable)}",
+        f"this user cannot write {and_list([f'{name}/' for name in not_writable])}",
         "Reading works, requeueing will fail.",
     )
 

@@ -11,13 +11,15 @@ import os
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from typing import Any, NamedTuple
 
 from console.core.faults import DeadlineExceeded, Unreachable
 from console.core.query import Cursor, Sort, SortField
+from console.core.text import and_list, duration
 from console.sql.values import text
 from plugins.file_queue.folder import RESULT, Folder, ParsedName, Stamp, State, UnreadableFile, file_name, parse_name
 from plugins.file_queue.rows import NO_RESULT, Result, Task, TaskRows, parse_object
@@ -142,20 +144,23 @@ def _run(ordered: list[Any], edge: Any, falling: bool) -> Iterator[Any]:
 class Index:
     """The tasks of one queue. Safe to use from several threads."""
 
-    def __init__(self, base: Path, rows: TaskRows) -> None:
+    def __init__(self, base: Path, rows: TaskRows, deadline: timedelta | None = None) -> None:
         self.queue = base / "queue"
         self.results = base / "results"
         self._rows = rows
+        self.deadline = deadline
+        """How long a refresh may take. What it has read by then is kept, and the next one continues."""
         self._entries: dict[str, _Entry] = {}
         self._snapshot: Snapshot | None = None
         self._seen: tuple[int, int] = (0, 0)
         self._looked_at = 0
         self._cost = 0
         self._lock = Lock()
-        self._generation = 0
+        self.generation = 0
+        """How often reading was cancelled."""
 
     def cancel(self) -> None:
-        self._generation += 1
+        self.generation += 1
 
     def forget(self) -> None:
         """Refresh at the next access, however recent the last refresh was: this process has just written."""
@@ -164,13 +169,13 @@ class Index:
     # -- all tasks -------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        generation = self._generation
+        limit = _Limit(self)
         with self._lock, self._folders() as (queue, results):
             if self._snapshot is not None and self._is_fresh(queue, results):
                 return self._snapshot
             began = time.time_ns()
             self._seen = (os.fstat(queue.fd).st_mtime_ns, os.fstat(results.fd).st_mtime_ns)
-            changed = self._refresh(queue, results, generation)
+            changed = self._refresh(queue, results, limit)
             if changed or self._snapshot is None:
                 found = {id: e.task for id, e in self._entries.items() if e.task is not None}
                 self._snapshot = Snapshot(found, self._rows)
@@ -190,33 +195,35 @@ class Index:
         now = (os.fstat(queue.fd).st_mtime_ns, os.fstat(results.fd).st_mtime_ns)
         return now == self._seen and max(now) + _CLOCK_TICK < self._looked_at - self._cost
 
-    def _refresh(self, queue: Folder, results: Folder, generation: int) -> bool:
+    def _refresh(self, queue: Folder, results: Folder, limit: _Limit) -> bool:
         """Read what changed; returns whether anything did.
 
         A listing may miss a file that is being renamed. Later refreshes search for known tasks that are missing; the
         first one knows no tasks yet, so it lists a folder that has just changed twice.
         """
         began = time.time_ns()
-        found = self._listed(queue, generation)
+        found = self._listed(queue, limit)
         result_stamps = dict(_stamps(results, RESULT))
         missing = self._entries.keys() - found.keys()
         if self._snapshot is None and os.fstat(queue.fd).st_mtime_ns + _CLOCK_TICK >= began:
-            missing |= self._listed(queue, generation).keys() - found.keys()
+            missing |= self._listed(queue, limit).keys() - found.keys()
         changed = bool(missing)
+        read = 0
         for number, (id, files) in enumerate(found.items()):
             known = self._entries.get(id)
             result = result_stamps.get(id)
             if known is not None and known.holds(files, result):
                 continue
-            if number % _CANCEL_INTERVAL == 0 and generation != self._generation:
-                raise DeadlineExceeded("reading the folder was cancelled", where=str(self.queue))
+            if read % _CANCEL_INTERVAL == 0:
+                limit.check(f"{number} of {len(found)} files were read", late=read > 0)
+            read += 1
             changed = True
             entry = self._read(queue, results, id, files, result)
             if entry is None or entry.task is None:
                 missing.add(id)
             else:
                 self._entries[id] = entry
-        found_again = self._search(queue, results, missing, generation)
+        found_again = self._search(queue, results, missing, limit)
         for id in missing:
             if id in found_again:
                 self._entries[id] = found_again[id]
@@ -224,13 +231,13 @@ class Index:
                 self._entries.pop(id, None)
         return changed
 
-    def _listed(self, queue: Folder, generation: int) -> dict[str, tuple[File, ...]]:
+    def _listed(self, queue: Folder, limit: _Limit) -> dict[str, tuple[File, ...]]:
         found: dict[str, tuple[File, ...]] = {}
         try:
             with os.scandir(queue.fd) as entries:
                 for number, entry in enumerate(entries):
-                    if number % _CANCEL_INTERVAL == 0 and generation != self._generation:
-                        raise DeadlineExceeded("listing the folder was cancelled", where=str(self.queue))
+                    if number % _CANCEL_INTERVAL == 0:
+                        limit.check(f"{number} files were listed")
                     named = parse_name(entry.name)
                     files = found.setdefault(named.id, ())
                     try:
@@ -248,7 +255,7 @@ class Index:
         """Read some tasks from their files."""
         with self._folders() as (queue, results):
             names = dict.fromkeys(id for id in ids if "/" not in id and "\0" not in id)
-            found = self._search(queue, results, names, self._generation)
+            found = self._search(queue, results, names, _Limit(self))
         blocker = None if self._snapshot is None else self._snapshot.blocker
         return {
             id: self._rows.behind(task, blocker)
@@ -256,7 +263,7 @@ class Index:
             if id in found and (task := found[id].task) is not None
         }
 
-    def _search(self, queue: Folder, results: Folder, ids: Iterable[str], generation: int) -> dict[str, _Entry]:
+    def _search(self, queue: Folder, results: Folder, ids: Iterable[str], limit: _Limit) -> dict[str, _Entry]:
         """Find tasks by their three possible names, and by listing the folder for those without any of them.
 
         A listing may miss a file that is renamed at the same time, so a task counts as gone only after several
@@ -269,7 +276,7 @@ class Index:
             if not left:
                 break
             if attempt:
-                listed = self._listed(queue, generation)
+                listed = self._listed(queue, limit)
             for id in left:
                 files = by_name(queue, id) or listed.get(id, ())
                 stat = results.stat(f"{id}{RESULT}") if files else None
@@ -301,7 +308,7 @@ class Index:
         old = (name for name, _, stamp in others if stamp.modified + _IN_FLIGHT < now)
         notes = tuple(f"the folder also contains {name!r}" for name in old)
         if len(plain) > 1:
-            states = " and ".join(sorted(f".{named.state}" for _, named, _ in plain))
+            states = and_list(sorted(f".{named.state}" for _, named, _ in plain))
             return self._rows.broken(id, None, plain[0][2], f"exists as {states} at the same time", result, notes)
         if plain:
             notes += tuple(f"an interrupted move left {name!r}" for name, _, _ in private)
@@ -326,6 +333,27 @@ class Index:
             return self._rows.task(id, state, parse_object(queue.read(name)), stamp, result, notes)
         except UnreadableFile as why:
             return self._rows.broken(id, state, stamp, f"its file {why}", result, notes)
+
+
+class _Limit:
+    """When one refresh has to end: it was cancelled, or the deadline has passed."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._generation = index.generation
+        self._until = None if index.deadline is None else monotonic() + index.deadline.total_seconds()
+
+    def check(self, done: str, *, late: bool = True) -> None:
+        """Raises `DeadlineExceeded` with what was done so far; with `late` off, only if it was cancelled."""
+        where = str(self._index.queue)
+        if self._generation != self._index.generation:
+            raise DeadlineExceeded("reading the folder was cancelled", where=where)
+        if late and self._until is not None and monotonic() > self._until:
+            assert self._index.deadline is not None
+            raise DeadlineExceeded(
+                f"{done} in {duration(self._index.deadline)}", where=where,
+                fix="Raise `deadline` in the config, or move finished files away.",
+            )
 
 
 class _FolderPair:

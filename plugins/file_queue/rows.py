@@ -25,7 +25,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from console.core.item import ERROR_HEAD, Condition, Item, Verdict
+from console.core.excerpt import excerpt
+from console.core.item import Condition, Item, Verdict
 from console.core.policy import Facts, Phase, RetryPolicy, judge
 from console.core.text import neutralise
 from console.sql.table import StoredRow, columns_of
@@ -243,7 +244,7 @@ class Result:
             return cls.unreadable(why)
         status, attempts, began = (found.get(name) for name in ("status", "attempts", "last_attempt_at"))
         return cls(
-            text(found.get("error"))[:ERROR_HEAD] or None,
+            excerpt(text(found.get("error"))) or None,
             status=status if isinstance(status, str) else None,
             attempts=attempts if type(attempts) is int else None,
             began=began if isinstance(began, str) else None,

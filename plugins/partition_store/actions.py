@@ -12,13 +12,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import assert_never
 
+from console.core.action_rules import NOT_REQUEUEABLE, NOT_STORABLE, decide_discard
 from console.core.advice import Advice, Notice, Step
-from console.core.backend import Abilities, Attempts, Change, Draft, Flag, Image, Operation, UndoKind
+from console.core.backend import Abilities, Attempts, Change, DiscardAbility, Draft, Flag, Image, Operation, UndoKind
 from console.core.capabilities import ActionSpec, SwitchSpec
 from console.core.faults import Unreachable
 from console.core.item import Condition, ItemKey, Verdict
 from console.core.policy import RetryPolicy
-from console.core.requeue_rules import NOT_REQUEUEABLE, NOT_STORABLE
 from console.core.signature import signature_of
 from console.sql.times import IsoText
 from console.sql.values import whole_number
@@ -30,6 +30,7 @@ class PartitionAction(StrEnum):
     """Every action on a partition: those of core, and this plugin's own."""
 
     REQUEUE = "requeue"
+    DISCARD = "discard"
     REPROCESS = "reprocess"
     MARK_TERMINAL = "mark_terminal"
     CLEAR_TERMINAL = "clear_terminal"
@@ -57,7 +58,8 @@ OFFERED_SWITCHES = (
 )
 _AT_ONCE = 16
 _MARKING = (
-    PartitionAction.MARK_TERMINAL, PartitionAction.CLEAR_TERMINAL, PartitionAction.PAUSE, PartitionAction.UNPAUSE,
+    PartitionAction.DISCARD, PartitionAction.MARK_TERMINAL, PartitionAction.CLEAR_TERMINAL, PartitionAction.PAUSE,
+    PartitionAction.UNPAUSE,
 )
 _FORCE = Advice(Step.TURN_ON, FORCE_PENDING)
 _NO_RUN = Notice("The raw sink has no run of it, so it would fail again.", _FORCE)
@@ -65,14 +67,15 @@ _FORCED = Notice("The raw sink may have no run of it: it fails again unless it i
 _HIDDEN = Notice("It has succeeded: consumers cannot read it until it succeeds again.")
 _BACKFILL_IT = Notice("Has no row; backfill it.")
 _HAS_ROW = Notice("Already has a row, which keeps its status.", _FORCE)
-_ONLY_HERE = Notice("Its validator is not this console's and does not read this: it binds only this console.")
+_NOT_FAILED = Notice("Not failed now, so it cannot be terminal. Pause it, or undo its requeue.")
+_ONLY_HERE = Notice("Another program validates it and ignores this mark; only Retriage obeys it.")
 _NOT_OURS = Notice("Its own system marked it terminal, and only that can clear the mark.")
 _KEEP = Notice("Its attempt_count is never reset.", Advice(Step.SET_ATTEMPTS, Attempts.KEEP.value))
 _REQUESTED = Notice("Already requeued and not picked up yet.")
 _PAUSED = Notice("Paused; unpause it first.")
 _TERMINAL = Notice("Terminal.", Advice(Step.TURN_ON, INCLUDE_TERMINAL))
 _EARLY = Notice("Retried before its recommended backoff is over.", Advice(Step.TURN_ON, Flag.RESPECT_BACKOFF.value))
-_STARVING = Notice("Its validator is not this console's. Spread backfills over time, or they delay new data.")
+_STARVING = Notice("Another program validates it. Spread backfills over time, or they delay new data.")
 
 
 def abilities(*, ours: bool) -> Abilities:
@@ -84,6 +87,8 @@ def abilities(*, ours: bool) -> Abilities:
         stores_due_time=ours,
         guard=("status", "attempt_count", "updated_at", "current_run_id"),
         flags=frozenset({INCLUDE_TERMINAL, FORCE_PENDING, *([Flag.RESPECT_BACKOFF] if ours else [])}),
+        execution_counter="attempt_count",
+        discard=DiscardAbility(),
     )
 
 
@@ -146,6 +151,8 @@ class ActionRules:
         match action:
             case PartitionAction.REQUEUE:
                 return self._retry(row, verdict, operation)
+            case PartitionAction.DISCARD:
+                return _NOT_FAILED if verdict.condition is Condition.RETRYING else decide_discard(verdict.condition)[0]
             case PartitionAction.REPROCESS:
                 return self._reprocess(row, verdict)
             case PartitionAction.MARK_TERMINAL:
@@ -171,19 +178,22 @@ class ActionRules:
                 return _REQUESTED
             case Condition.DONE:
                 return Notice("Already done; reprocess it instead.")
-        if notice := NOT_REQUEUEABLE.get(verdict.condition):
-            return notice
-        if row.paused:
-            return _PAUSED
-        if verdict.condition is Condition.TERMINAL and INCLUDE_TERMINAL not in operation.flags:
-            return _TERMINAL
-        return None
+            case Condition.WAITING | Condition.RUNNING | Condition.CANCELLED | Condition.UNKNOWN:
+                return NOT_REQUEUEABLE[verdict.condition]
+            case Condition.FAILED | Condition.STUCK | Condition.TERMINAL if row.paused:
+                return _PAUSED
+            case Condition.TERMINAL if INCLUDE_TERMINAL not in operation.flags:
+                return _TERMINAL
+            case Condition.FAILED | Condition.STUCK | Condition.TERMINAL:
+                return None
+            case _:
+                assert_never(verdict.condition)
 
     def _reprocess(self, row: Native, verdict: Verdict) -> Notice | None:
         if verdict.condition is not Condition.DONE:
             return Notice("Has not succeeded; only a success is reprocessed.")
         if not self._ours:
-            return Notice("Its validator is not this console's and would not see the request.")
+            return Notice("Another program validates it and would not see the request.")
         if row.paused:
             return _PAUSED
         return Notice("Already requested.") if row.request == "reprocess" else None
@@ -199,8 +209,12 @@ class ActionRules:
                 return self._retry(row, verdict, operation)
             case Condition.DONE:
                 return _PAUSED if row.paused else None
+            case Condition.RETRYING | Condition.STUCK:
+                return _REQUESTED
+            case Condition.WAITING | Condition.RUNNING | Condition.CANCELLED | Condition.UNKNOWN:
+                return NOT_REQUEUEABLE[verdict.condition]
             case _:
-                return NOT_REQUEUEABLE.get(verdict.condition, _REQUESTED)
+                assert_never(verdict.condition)
 
     def _clear(self, row: Native, verdict: Verdict) -> Notice | None:
         if row.status != "failed":
@@ -223,7 +237,7 @@ class ActionRules:
                 after = before._replace(status="pending", updated_at=when, terminal=mark, next_run_at=later)
             case PartitionAction.REPROCESS:
                 after = before._replace(next_run_at=self._later(change, operation, at, due), request="reprocess")
-            case PartitionAction.MARK_TERMINAL:
+            case PartitionAction.MARK_TERMINAL | PartitionAction.DISCARD:
                 _, bar, digest = (before.terminal or "").partition("|")
                 after = before._replace(terminal=f"{MARKED}{bar}{digest}")
             case PartitionAction.CLEAR_TERMINAL:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from console.core.backend import (
+    Abilities,
     Authority,
     Change,
     Draft,
@@ -33,7 +34,7 @@ from console.sql.row_security import row_security_findings
 from console.sql.values import text
 from plugins.partition_store import schema
 from plugins.partition_store.actions import OFFERED_ACTIONS, OFFERED_SWITCHES, ActionRules, PartitionAction, abilities
-from plugins.partition_store.rows import Native, PartitionRows, stored
+from plugins.partition_store.rows import Native, PartitionImage, PartitionRows, stored
 from plugins.partition_store.sink import OutsideSink, Partition, RawSink, Run, open_sink, runs
 from plugins.partition_store.tables import SAME_KEY, Joined, Marks, Tables
 from plugins.partition_store.writing import PartitionWriter
@@ -107,6 +108,13 @@ class PartitionStore(SqlBackend):
         tables = Tables(state, control if apart else None, marks)
         return cls(name, options, policy.over(POLICY), tables, sink, read_only=read_only)
 
+    @classmethod
+    def systems(cls) -> dict[str, Abilities]:
+        return {
+            "partitions with Retriage's validator (validator: true)": abilities(ours=True),
+            "partitions with another validator": abilities(ours=False),
+        }
+
     def __init__(
         self, name: str, options: Options, policy: RetryPolicy, tables: Tables, sink: RawSink, *, read_only: bool
     ) -> None:
@@ -130,7 +138,7 @@ class PartitionStore(SqlBackend):
 
     @property
     def _reader(self) -> Reader:
-        """Read anew once the control table is there, whoever created it."""
+        """The reader; a new one once the control table exists, no matter which program created it."""
         if self._joins is schema.Joins.NOWHERE and self._attached is not None and self.tables.has_control():
             self._attached = None
         return super()._reader
@@ -214,7 +222,7 @@ class PartitionStore(SqlBackend):
             yield Finding(
                 Severity.ERROR,
                 "invariant",
-                f"{missing} of the newest {len(named)} partitions with a current run have none in the raw sink:"
+                f"{missing} of the newest {len(named)} partitions name a current run that the raw sink does not have:"
                 f" {'/'.join(partition)} names {neutralise(run_id, 60)}",
                 "Restore the runs, or have these partitions extracted and validated again.",
             )
@@ -290,6 +298,10 @@ class PartitionStore(SqlBackend):
 
     def images(self, changes: Sequence[Change]) -> Sequence[Image | None]:
         return self._writer.images(changes, read_only=self._read_only)
+
+    def columns_of(self, key: ItemKey, image: Image) -> Mapping[str, Any]:  # noqa: ARG002
+        named = PartitionImage(*image)._asdict()
+        return {name: value for name, value in named.items() if name != "signs"}
 
     # -- the validator -----------------------------------------------------------------------------
 

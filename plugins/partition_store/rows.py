@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from datetime import UTC, date, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 from console.core.item import Item, ItemKey, Verdict
 from console.core.policy import Facts, Phase, RetryPolicy, judge
@@ -225,8 +225,10 @@ class PartitionRows:
                 return verdict if prediction.runs else prediction.apply(verdict)
             case Phase.DONE if prediction.runs:
                 return verdict._replace(why="finished, to be reprocessed", will_run_again=True)
-            case _:
+            case Phase.DONE | Phase.RUNNING | Phase.FAILED | Phase.CANCELLED | Phase.UNKNOWN:
                 return verdict
+            case _:
+                assert_never(facts.phase)
 
     def read(self, row: Row, now: datetime) -> Item:
         native = Native(*row)

@@ -10,13 +10,14 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
-from console.core.item import ERROR_HEAD, Condition
+from console.core.item import Condition
 from console.core.policy import Phase, RetryPolicy
 from console.sql.conditions import ConditionPredicates, FactColumns, holds, whole_number
 from console.sql.database import Binds, Database
 from console.sql.layout import Expression, Layout, Predicate, Roles, Segment, everything, outside
 from console.sql.times import Aware, IsoText
-from console.sql.where import Where, head_of
+from console.sql.values import excerpt_sql
+from console.sql.where import Where, shown_error
 from plugins.partition_store.rows import DIGEST_LENGTH, MARKED, OVERRULED, PHASES, TEXT_MARKER, PartitionRows
 
 TABLE, CONTROL = "partition_state", "retriage_partition_control"
@@ -112,6 +113,7 @@ def given_control(parameter: str, *, sqlite: bool) -> str:
 
 def text_digest(error: str, *, sqlite: bool) -> str:
     """The digest of an error that marks its partition as terminal; otherwise NULL."""
+    error = f"CAST({excerpt_sql(error, 'sqlite' if sqlite else 'postgresql')} AS TEXT)"
     if sqlite:
         return f"CASE WHEN instr({error}, '{TEXT_MARKER}') > 0 THEN {DIGEST}(CAST({error} AS BLOB)) END"
     digest = f"substr(md5(convert_to({error}, 'UTF8')), 1, {DIGEST_LENGTH})"
@@ -197,7 +199,7 @@ class _Source:
                 *self.key,
                 status,
                 self.state("attempt_count"),
-                head_of(error),
+                shown_error(error),
                 self.state("updated_at"),
                 self.state("current_run_id"),
                 *(self.control(name) for name in _OF_CONTROL),
@@ -206,7 +208,7 @@ class _Source:
             type=self.key[2] if self._sqlite else sa.collate(self.key[2], "C"),
             status=status,
             attempts=whole_number(self.state("attempt_count"), sqlite=self._sqlite),
-            error=sa.func.nullif(head_of(error), sa.literal_column("''")),
+            error=sa.func.nullif(sa.cast(error, sa.Text), sa.literal_column("''")),
             created=self.born,
             updated=self.state("updated_at"),
             next=sa.case((runs, self.control("next_run_at"))) if self._ours else None,
@@ -243,8 +245,7 @@ def _is_day(text: str) -> bool:
 def _marker(source: _Source, roles: Roles, *, sqlite: bool) -> Callable[[Binds], Predicate]:
     """Whether a partition is marked terminal: here, or in its error unless that failure was overruled here."""
     mark = sa.func.coalesce(source.control("terminal"), sa.literal_column("''"))
-    head = f"CAST(substr({TABLE}.error_message, 1, {ERROR_HEAD}) AS TEXT)"
-    digest: Expression = sa.literal_column(text_digest(head, sqlite=sqlite), sa.Text())
+    digest: Expression = sa.literal_column(text_digest(f"{TABLE}.error_message", sqlite=sqlite), sa.Text())
     overrule = sa.literal(f"{OVERRULED} ").concat(sa.cast(roles.attempts, sa.Text)).concat(" ").concat(digest)
     by_text = sa.and_(digest.is_not(None), mark != overrule)
     marked = sa.or_(mark == sa.literal_column(f"'{MARKED}'"), holds(by_text))

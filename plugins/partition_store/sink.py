@@ -29,7 +29,7 @@ _PIECE = 2**20
 
 
 class OutsideSink(Unreachable):
-    """A path of the raw sink leads out of it"""
+    """A path in the raw sink points outside it"""
 
 
 class Partition(NamedTuple):

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from console.core.item import ERROR_HEAD
 from console.sql.database import ParameterizedDatabase, Row, Writer
 from console.sql.sqlite import SqliteDatabase
 from console.sql.times import Aware, IsoText
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 Run = Callable[[str, Any], Sequence[Row]]
 
 SAME_KEY = " AND ".join(f"{name} = ?" for name in KEY)
-_HEAD = f"CAST(substr(error_message, 1, {ERROR_HEAD}) AS TEXT)"
 _AT_ONCE = 500
 
 
@@ -100,7 +98,8 @@ class Tables:
         self, partitions: Sequence[Partition], state: Run | None = None, control: Run | None = None
     ) -> list[PartitionImage]:
         """Each partition as it is now, without signs; only NULLs for a partition without a row."""
-        columns = f"{', '.join(STATE_COLUMNS)}, {text_digest(_HEAD, sqlite=isinstance(self.state, SqliteDatabase))}"
+        digest = text_digest("error_message", sqlite=isinstance(self.state, SqliteDatabase))
+        columns = f"{', '.join(STATE_COLUMNS)}, {digest}"
         states = self._by_key(self.state, columns, TABLE, partitions, state)
         marks = self._by_key(self.control, ", ".join(MARKS), CONTROL, partitions, control) if self.has_control() else {}
         return [_joined(states.get(partition), marks.get(partition)) for partition in partitions]

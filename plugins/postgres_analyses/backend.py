@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field
 
-from console.core.backend import Authority, Change, Draft, Finding, Image, Operation, Outcome
+from console.core.backend import Abilities, Authority, Change, Draft, Finding, Image, Operation, Outcome
+from console.core.capabilities import FoundQueue
 from console.core.faults import NoSuchItem
 from console.core.item import Attempt, Detail, ItemKey
 from console.core.policy import FixedDelays, PolicyOverride, RetryPolicy, schedule_ahead
 from console.core.ports import Clock, Stop
-from console.core.query import Filter, Sort, SortField
-from console.sql.backend import SqlBackend
+from console.core.query import COLUMN_SORTS, Filter, Sort, SortField
+from console.sql.backend import SqlBackend, found_if_it_fits
 from console.sql.checks import require_columns
 from console.sql.database import Binds, BoundStatement, ParameterizedDatabase, read_ahead
 from console.sql.guarded import SqliteGuard
@@ -87,8 +88,14 @@ class PostgresAnalyses(SqlBackend):
     """Analyses, one item for each pipeline of a row."""
 
     options = Options
-    sorts = frozenset(SortField) - {SortField.ID}
+    schemes = ("postgresql", "postgres")
+    sorts = COLUMN_SORTS - {SortField.ID}
     """Not by id: ids are numbers here and cannot be merged with the ids of other backends."""
+
+    @classmethod
+    def discover(cls, url: str, *, deadline: timedelta) -> Sequence[FoundQueue]:
+        queue = FoundQueue("analyses", "analyses, table selfology.answer_analysis", {"url": url})
+        return found_if_it_fits(cls, queue, deadline)
 
     @classmethod
     def open(
@@ -100,6 +107,10 @@ class PostgresAnalyses(SqlBackend):
         }
         database = open_database(options.url, read_only=read_only, deadline=deadline, functions=functions)
         return cls(name, options, policy.over(POLICY), database, text_time)
+
+    @classmethod
+    def systems(cls) -> dict[str, Abilities]:
+        return {"analyses in PostgreSQL or SQLite": abilities(Options.model_fields["pipelines"].default)}
 
     def __init__(
         self, name: str, options: Options, policy: RetryPolicy, database: SqliteDatabase | PostgresDatabase,
@@ -190,6 +201,12 @@ class PostgresAnalyses(SqlBackend):
         return [
             None if (image := found.get(change.keys[0])) is None else (*image, change.before[-1]) for change in changes
         ]
+
+    def columns_of(self, key: ItemKey, image: Image) -> Mapping[str, Any]:
+        """The status of the item's own pipeline, and what all pipelines of the row share."""
+        *guarded, _forced = image
+        own, named = f"{key.parts[1]}_status", zip(self.abilities.guard, guarded, strict=True)
+        return {name: value for name, value in named if name == own or not name.endswith("_status")}
 
     # -- one item --------------------------------------------------------------------------------
 

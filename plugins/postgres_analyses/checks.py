@@ -60,8 +60,8 @@ def _starving(backend: PostgresAnalyses) -> Iterator[Finding]:
             yield Finding(
                 Severity.WARNING,
                 "starvation",
-                f"{count} failed rows of {pipeline} are always skipped by the loop and fill all {PER_CYCLE} places that"
-                " it looks at; rows behind them never run",
+                f"the loop looks at {PER_CYCLE} failed rows of {pipeline} at a time, and always skips {count} that come"
+                " first; rows behind them never run",
                 'Requeue them with "include unrecoverable", or set their status to skipped.',
             )
 

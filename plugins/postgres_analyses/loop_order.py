@@ -15,6 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from console.core.budget import charge
 from console.core.faults import DeadlineExceeded
 from console.core.policy import RetryPolicy
 from console.sql.conditions import holds, whole_number
@@ -22,12 +23,12 @@ from console.sql.database import Binds, BoundStatement, Database
 from console.sql.layout import Expression, Predicate
 from console.sql.times import IsoText, Naive
 from console.sql.where import Where
-from plugins.postgres_analyses.prediction import CYCLE, PER_CYCLE, Place, Schedule
+from plugins.postgres_analyses.prediction import CYCLE, PER_CYCLE, LoopPosition, Schedule
 
 PIPELINES = ("vectorization", "dp_update")
 SHARED = ("id", "user_answer_id", "retry_count", "last_retry_at", "processed_at")
 _KEPT_FOR, _REST = 30.0, 100
-"""Thresholds are kept for so many seconds, and for so many times as long as it took to read them."""
+"""Thresholds are kept for this many seconds, or for this many times as long as it took to read them."""
 
 
 def columns(pipelines: Sequence[str]) -> tuple[str, ...]:
@@ -102,15 +103,22 @@ class LoopOrder:
         return sa.and_(sa.or_(*pending), self.room(c), self._time.compared(c.processed_at).is_not(None))
 
     def place(self, c: Any, pipeline: str) -> Expression:
-        """The `Place` of a failed row."""
+        """The `LoopPosition` of a failed row."""
         position = self.position(c)
         may = position >= self._threshold(f"{pipeline}_skipped")
         does = position > self._threshold(f"{pipeline}_blocking")
-        starved = sa.case((does, number(Place.STARVED)), else_=number(Place.MAY_STARVE))
-        return sa.case((may, starved), else_=number(Place.FREE))
+        starved = sa.case((does, number(LoopPosition.STARVED)), else_=number(LoopPosition.MAY_STARVE))
+        return sa.case((may, starved), else_=number(LoopPosition.FREE))
 
     def _skipped(self, c: Any, pipeline: str) -> Predicate:
         return sa.and_(c[f"{pipeline}_status"] == literal_text("failed"), self.room(c), self.hopeless(c, pipeline))
+
+    def _may_be_skipped(self, c: Any, pipeline: str) -> Predicate:
+        """The loop skips the row, or may once it has retried it: it retries pending rows whatever their error."""
+        started = self._time.compared(c.processed_at).is_not(None)
+        status = c[f"{pipeline}_status"]
+        counts = sa.or_(status == literal_text("failed"), sa.and_(status == literal_text("pending"), started))
+        return sa.and_(counts, self.room(c), self.hopeless(c, pipeline))
 
     def blocks(self, c: Any, pipeline: str) -> Predicate:
         """The loop always skips the row: no other pipeline will use up its retries, and it is always looked at."""
@@ -139,12 +147,12 @@ class LoopOrder:
     def thresholds(self) -> dict[str, BoundStatement]:
         """Selects the positions that rows are compared with: each the tenth of some rows, or none if there are fewer.
 
-        Those of a kind are only needed where the one before it was found.
+        The last of a pipeline is only needed where the one before it was found.
         """
         found = {"pending": self._tenth("pending", lambda c: self._looked_at(c, "", "pending"))}
         for name in self._table.pipelines:
             found[f"{name}_failed"] = self._tenth(name, partial(self._looked_at, pipeline=name, status="failed"))
-            found[f"{name}_skipped"] = self._tenth(name, partial(self._skipped, pipeline=name))
+            found[f"{name}_skipped"] = self._tenth(name, partial(self._may_be_skipped, pipeline=name))
             found[f"{name}_blocking"] = self._tenth(name, partial(self.blocks, pipeline=name))
         return found
 
@@ -181,6 +189,7 @@ class Thresholds:
         try:
             values = self._read(now)
         except DeadlineExceeded:
+            charge(monotonic() - began)  # a statement that was given up reports nothing
             values = self._unknown  # every row may starve
         took = monotonic() - began
         self._kept = began + max(_KEPT_FOR, took * _REST), values
@@ -190,8 +199,8 @@ class Thresholds:
         values: dict[str, str | None] = dict.fromkeys(self._statements)
         above: str | None = ""
         for name, statement in self._statements.items():
-            # Fewer than ten failed rows have no tenth that is skipped, and so on.
-            needed = above is not None or not name.endswith(("_skipped", "_blocking"))
+            # Fewer than ten rows that may be skipped have no tenth that always is.
+            needed = above is not None or not name.endswith("_blocking")
             rows = self._database.read(statement, now) if needed else []
             values[name] = above = rows[0][0] if rows else None
         return values

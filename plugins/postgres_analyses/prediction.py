@@ -11,7 +11,8 @@ The loop's order, once a minute:
 All pipelines of a row share one counter, and each retry also starts the wait of the others again. So a pipeline that
 the loop takes first can use up the retries of the others.
 
-A prediction assumes that the errors of other rows stay recoverable or not as they are.
+A prediction assumes that the errors of other rows stay recoverable or not as they are. A pending row with an error that
+is not recoverable counts as one that may be skipped: once it has failed again, it keeps a place.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _MAY_STARVE = Prediction(
 _NO_START = Prediction(False, "It is pending and processed_at is not set, so its loop never takes it.")
 
 
-class Place(IntEnum):
+class LoopPosition(IntEnum):
     """What the rows before an item mean for it, in the order of its loop."""
 
     FREE = 0
@@ -99,7 +100,7 @@ class AnalysisState(NamedTuple):
     has_answer: bool = True
     is_readable: bool = True
     """False if the last try has a time that cannot be read."""
-    place: Place = Place.FREE
+    place: LoopPosition = LoopPosition.FREE
     is_first: bool = True
     """Among the ten rows that the loop looks at first in every cycle."""
 
@@ -124,9 +125,9 @@ def _predict_failed(state: AnalysisState, retry_count: int, schedule: Schedule, 
         return _UNRECOVERABLE
     if not state.is_readable:
         return _NO_TIME
-    if state.place is Place.STARVED:
+    if state.place is LoopPosition.STARVED:
         return _STARVED
-    if state.place is Place.MAY_STARVE:
+    if state.place is LoopPosition.MAY_STARVE:
         return _MAY_STARVE
     base = state.last_retry_at or state.processed_at
     due = now if base is None else later(base, schedule.delay(retry_count))

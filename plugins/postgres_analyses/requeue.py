@@ -1,4 +1,4 @@
-"""Requeues analyses by the rules of their retry loop: drafts and after-images."""
+"""Requeues and discards analyses by the rules of their retry loop: drafts and after-images."""
 
 from __future__ import annotations
 
@@ -6,29 +6,41 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from console.core.action_rules import NOT_STORABLE
 from console.core.advice import Notice
-from console.core.backend import Abilities, Action, Attempts, Change, Draft, Flag, Image, Operation, UndoKind
+from console.core.backend import (
+    Abilities,
+    Action,
+    Attempts,
+    Change,
+    DiscardAbility,
+    Draft,
+    Flag,
+    Image,
+    Operation,
+    UndoKind,
+)
 from console.core.item import ItemKey
 from console.core.policy import RetryPolicy
-from console.core.requeue_rules import NOT_STORABLE
 from console.core.signature import signature_of
 from console.sql.database import Row
 from console.sql.guarded import Target
 from console.sql.values import plain, storable, text
 from plugins.postgres_analyses.prediction import THROUGHPUT
-from plugins.postgres_analyses.rows import AnalysisRows, PipelineRow
+from plugins.postgres_analyses.rows import SKIPPED, AnalysisRows, PipelineRow
 from plugins.postgres_analyses.rules import Rules
 
 
 def abilities(pipelines: Sequence[str]) -> Abilities:
     return Abilities(
-        actions=frozenset({Action.REQUEUE, Action.UNDO}),
+        actions=frozenset({Action.REQUEUE, Action.DISCARD, Action.UNDO}),
         attempts=frozenset(Attempts),
         undo=UndoKind.EXACT,
         stores_due_time=False,
         guard=(*(f"{pipeline}_status" for pipeline in pipelines), "retry_count", "last_retry_at", "processed_at"),
         flags=frozenset({Flag.INCLUDE_UNRECOVERABLE}),
         throughput=THROUGHPUT,
+        discard=DiscardAbility(takes_terminal=True),
     )
 
 
@@ -91,8 +103,11 @@ class AnalysisPlanner:
         return ItemKey(self._backend, (text(row.id), row.pipeline))
 
     def after(self, change: Change, operation: Operation) -> Image:
-        """Without a last retry and with attempts left, the loop retries the row in its next cycle."""
+        """Without a last retry and with attempts left, the loop retries the row in its next cycle. It never takes a
+        skipped pipeline."""
         before = AnalysisImage.parse(change.before)
+        if operation.discards:
+            return before._replace(statuses=self._skipped(change, before)).values
         forced = {key.parts[1] for key in change.keys} & set(before.forced.split(","))
         statuses = [
             "pending" if pipeline in forced else status
@@ -101,6 +116,12 @@ class AnalysisPlanner:
         resets = operation.attempts is Attempts.RESET or bool(forced)
         retry_count = 0 if resets else before.retry_count
         return before._replace(statuses=tuple(statuses), retry_count=retry_count, last_retry_at=None).values
+
+    def _skipped(self, change: Change, before: AnalysisImage) -> tuple[Any, ...]:
+        """The statuses of the row's pipelines once those of the change are skipped."""
+        given_up = {key.parts[1] for key in change.keys}
+        pairs = zip(self._pipelines, before.statuses, strict=True)
+        return tuple(SKIPPED if pipeline in given_up else status for pipeline, status in pairs)
 
 
 class Drafting:

@@ -30,9 +30,18 @@ from console.core.text import instant
 from console.sql.database import Row
 from console.sql.times import IsoText, Naive
 from console.sql.values import text, whole_number
-from plugins.postgres_analyses.prediction import NO_ANSWER, AnalysisState, PipelineState, Place, Schedule, predict
+from plugins.postgres_analyses.prediction import (
+    NO_ANSWER,
+    AnalysisState,
+    LoopPosition,
+    PipelineState,
+    Schedule,
+    predict,
+)
 
-PHASES = {"failed": Phase.FAILED, "pending": Phase.READY, "success": Phase.DONE, "skipped": Phase.DONE}
+SKIPPED = "skipped"
+"""The status of a pipeline that was given up on purpose. Its loop never takes it."""
+PHASES = {"failed": Phase.FAILED, "pending": Phase.READY, "success": Phase.DONE, SKIPPED: Phase.DONE}
 _RETRIED = (Phase.READY, Phase.RUNNING, Phase.FAILED)
 EXECUTED = frozenset({"failed", "success"})
 """Statuses that only an execution sets."""
@@ -52,7 +61,7 @@ class PipelineRow(NamedTuple):
     """Where the database finds the row again."""
     has_answer: Any
     place: Any
-    """The `Place` of a failed row."""
+    """The `LoopPosition` of a failed row."""
     is_first: Any
     """Among the first ten rows of its loop, where another pipeline of the row may be retried, too."""
     statuses: tuple[Any, ...]
@@ -144,7 +153,7 @@ class AnalysisRows:
             times.processed,
             bool(row.has_answer),
             times.base is not None or (row.last_retry_at is None and row.processed_at is None),
-            Place(row.place or 0),
+            LoopPosition(row.place or 0),
             row.is_first is None or bool(row.is_first),
         )
 

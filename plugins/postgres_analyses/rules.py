@@ -1,18 +1,18 @@
-"""Which analyses can be requeued: those that the retry loop would run afterwards."""
+"""Which analyses can be requeued: those that the retry loop would run afterwards. And which can be discarded."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import NamedTuple
 
+from console.core.action_rules import ALREADY_DUE, NOT_REQUEUEABLE, decide_discard
 from console.core.advice import Advice, Notice, Step
 from console.core.backend import Attempts, Flag, Operation
 from console.core.item import Condition, Verdict
 from console.core.policy import RetryPolicy
 from console.core.prediction import Prediction
-from console.core.requeue_rules import ALREADY_DUE, NOT_REQUEUEABLE
 from console.core.text import duration, instant
-from plugins.postgres_analyses.prediction import PER_CYCLE, AnalysisState, Place, Schedule
+from plugins.postgres_analyses.prediction import PER_CYCLE, AnalysisState, LoopPosition, Schedule
 from plugins.postgres_analyses.rows import AnalysisRows, PipelineRow
 
 _UNCHANGED = Notice("A requeue would change nothing: its loop counts from processed_at.")
@@ -48,6 +48,8 @@ class Rules:
         self._limit = self._schedule.stuck_after
 
     def decide(self, row: PipelineRow, verdict: Verdict, operation: Operation, now: datetime) -> Decision:
+        if operation.discards:
+            return _discard(verdict)
         times = self._rows.times(row)
         state = self._rows.state(row, times)
         if verdict.condition in NOT_REQUEUEABLE:
@@ -56,7 +58,7 @@ class Rules:
             return self._stuck(state, verdict, operation, now)
         state = state._replace(is_readable=row.processed_at is None or times.processed is not None)
         is_forced = Flag.INCLUDE_UNRECOVERABLE in operation.flags
-        if is_forced and (verdict.recoverable is False or state.place is Place.STARVED):
+        if is_forced and (verdict.recoverable is False or state.place is LoopPosition.STARVED):
             return self._forced(state, now)
         return self._failed(state, verdict, operation, now)
 
@@ -110,6 +112,12 @@ class Rules:
         """What the loop does with an item that was requeued."""
         retry_count = state.retry_count if operation.attempts is Attempts.KEEP else 0
         return self._rows.predict(state._replace(retry_count=retry_count, last_retry_at=None), now)
+
+
+def _discard(verdict: Verdict) -> Decision:
+    """The usual rule. A terminal one is closed, too: its system itself uses `skipped` for that."""
+    usual = decide_discard(verdict.condition, takes_terminal=True)
+    return Decision(usual.skipped, () if usual.warning is None else (usual.warning.text,))
 
 
 def _doubt(after: Prediction) -> tuple[str, ...]:

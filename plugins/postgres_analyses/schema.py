@@ -14,7 +14,7 @@ from console.core.policy import RetryPolicy, later
 from console.sql.conditions import ConditionPredicates, FactColumns, whole_number
 from console.sql.layout import Expression, Layout, Predicate, Residual, Roles, Segment, everything, outside
 from console.sql.times import IsoText, Naive
-from console.sql.where import Where, head_of
+from console.sql.where import Where, shown_error
 from plugins.postgres_analyses.loop_order import (
     PIPELINES,
     AnalysisTable,
@@ -24,7 +24,7 @@ from plugins.postgres_analyses.loop_order import (
     number,
     texts,
 )
-from plugins.postgres_analyses.prediction import Place, Schedule
+from plugins.postgres_analyses.prediction import LoopPosition, Schedule
 from plugins.postgres_analyses.rows import AnalysisRows
 
 ADD_SECONDS = "retriage_later"
@@ -113,7 +113,7 @@ class _Pipeline:
 
     def _never_retried(self) -> Predicate:
         unreadable = sa.and_(self.base.is_not(None), self._time.compared(self.base).is_(None))
-        return sa.or_(self._c.retry_count.is_(None), unreadable, self._place == number(Place.STARVED))
+        return sa.or_(self._c.retry_count.is_(None), unreadable, self._place == number(LoopPosition.STARVED))
 
     def _failed(self) -> dict[Condition, Residual]:
         terminal = self._predicates.terminal
@@ -142,8 +142,9 @@ class _Pipeline:
             key=(c.id, self.name),
             tiebreaker=(c.id, self.name),
             row=(
-                c.id, self.name, head_of(self.error), c.retry_count, c.last_retry_at, c.processed_at, self.completed,
-                address, sa.not_(self._no_answer), sa.case((self._is("failed"), self._place)), self._first(),
+                c.id, self.name, shown_error(self.error), c.retry_count, c.last_retry_at, c.processed_at,
+                self.completed, address, sa.not_(self._no_answer), sa.case((self._is("failed"), self._place)),
+                self._first(),
                 *(c[f"{p}_status"] for p in self._table.pipelines),
                 *(self._order.recoverable(c, p) for p in self._table.pipelines),
             ),

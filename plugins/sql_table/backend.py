@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from console.core.backend import (
+    Abilities,
+    Action,
     Authority,
     Change,
     Draft,
@@ -17,6 +19,7 @@ from console.core.backend import (
     Outcome,
     OutcomeKind,
 )
+from console.core.capabilities import FoundQueue
 from console.core.faults import ConfigFault, NoSuchItem
 from console.core.item import Attempt, Detail, ItemKey
 from console.core.policy import PolicyOverride, RetryPolicy, schedule_ahead
@@ -25,20 +28,20 @@ from console.core.query import Filter, Sort
 from console.sql.backend import SqlBackend
 from console.sql.database import parse_url
 from console.sql.layout import Layout
-from console.sql.open_database import open_database
-from console.sql.sqlite import SqliteDatabase
+from console.sql.open_database import open_any_database
 from console.sql.times import IsoText, zone_named
 from console.sql.values import first_characters, native_columns, native_values, text
+from plugins.sql_table.discovery import find_queues
+from plugins.sql_table.guards import Guard, mapping_guards
 from plugins.sql_table.history import past_attempts, require_history
-from plugins.sql_table.layout import MappedLayout
+from plugins.sql_table.layout import MappedLayout, own_policy
 from plugins.sql_table.mapping import Options, TableMapping
-from plugins.sql_table.presets import mapping_of
+from plugins.sql_table.presets import mapping_of, preset, preset_names, title_of
 from plugins.sql_table.requeue import MappingPlanner, abilities_of
 from plugins.sql_table.resolved import ResolvedMapping, resolve
-from plugins.sql_table.row_guard import Guard, mapping_guard
 
 if TYPE_CHECKING:
-    from console.sql.postgres import PostgresDatabase
+    from console.sql.open_database import AnyDatabase
 
 _GONE = Outcome(OutcomeKind.CHANGED_SINCE, "no longer there")
 
@@ -50,13 +53,15 @@ class MappedTable:
     mapping: ResolvedMapping
     layout: MappedLayout
     planner: MappingPlanner | None
-    guard: Guard | None
+    guards: Mapping[str, Guard]
+    """By action."""
 
 
 class SqlTable(SqlBackend):
     """A queue table, read by a mapping."""
 
     options = Options
+    schemes = ("postgresql", "postgres", "mysql", "mariadb", "sqlite")
 
     @classmethod
     def open(
@@ -64,21 +69,24 @@ class SqlTable(SqlBackend):
     ) -> SqlTable:
         mapping = mapping_of(options)
         functions = IsoText(zone_named(mapping.time_zone, options.where("time_zone"))).functions
-        database = open_database(_in_utc(options.url), read_only=read_only, deadline=deadline, functions=functions)
-        own = cls.own_policy(mapping)
+        database = open_any_database(_in_utc(options.url), read_only=read_only, deadline=deadline, functions=functions)
+        own = own_policy(mapping)
         # A constant limit becomes part of the policy, so that the config can override it.
         without_limit = mapping if own.max_attempts is None else mapping.model_copy(update={"max_attempts": None})
         return cls(name, options, without_limit, policy.over(own), database)
 
-    @staticmethod
-    def own_policy(mapping: TableMapping) -> RetryPolicy:
-        """The policy that the mapping sets for every row."""
-        constant = mapping.max_attempts.constant if mapping.max_attempts else None
-        return RetryPolicy(max_attempts=constant, stuck_after=mapping.stuck_after)
+    @classmethod
+    def systems(cls) -> dict[str, Abilities]:
+        """The presets. What a mapping of one's own can do depends on its sections."""
+        return {f"{title_of(name)} (preset: {name})": abilities_of(preset(name)) for name in preset_names()}
+
+    @classmethod
+    def discover(cls, url: str, *, deadline: timedelta) -> Sequence[FoundQueue]:
+        return find_queues(cls, url, deadline)
 
     def __init__(
         self, name: str, options: Options, mapping: TableMapping, policy: RetryPolicy,
-        database: SqliteDatabase | PostgresDatabase,
+        database: AnyDatabase,
     ) -> None:
         table = f"{mapping.schema_}.{mapping.table}" if mapping.schema_ else mapping.table
         super().__init__(name, "sql_table", f"{database.place} ({options.preset or table})", database, policy)
@@ -99,11 +107,11 @@ class SqlTable(SqlBackend):
         resolved = resolve(self.database, self.mapping, self._options)
         layout = MappedLayout(self.name, resolved, self.policy)
         require_history(resolved)
-        planner = guard = None
+        planner, guards = None, {}
         if self.mapping.requeue is not None:
             planner = MappingPlanner(resolved, layout, self.policy)
-            guard = mapping_guard(resolved, layout, planner.image)
-        return layout.build(), MappedTable(resolved, layout, planner, guard)
+            guards = mapping_guards(resolved, layout, planner.image)
+        return layout.build(), MappedTable(resolved, layout, planner, guards)
 
     @property
     def attached(self) -> MappedTable:
@@ -130,7 +138,7 @@ class SqlTable(SqlBackend):
     ) -> Iterator[Sequence[Draft]]:
         planner = self.attached.planner
         assert planner is not None
-        columns = (*self._reader.layout.segments[0].roles.row, *planner.columns(operation.attempts))
+        columns = (*self._reader.layout.segments[0].roles.row, *planner.columns(operation))
         for rows in self._batches(wanted, sort, columns, now, stop):
             yield planner.drafts(rows, operation, now)
 
@@ -142,17 +150,20 @@ class SqlTable(SqlBackend):
     def compare_and_set(
         self, changes: Sequence[Change], operation: Operation, authority: Authority,  # noqa: ARG002
     ) -> Sequence[Outcome]:
-        guard, fits = self.attached.guard, self.attached.layout.fits
-        assert guard is not None
+        guard, fits = self.attached.guards[operation.action], self.attached.layout.fits
         sound = [n for n, change in enumerate(changes) if fits(change.keys[0].parts)]
         outcomes = dict(zip(sound, guard.compare_and_set([changes[n] for n in sound]), strict=True))
         return [outcomes.get(n, _GONE) for n in range(len(changes))]
 
     def images(self, changes: Sequence[Change]) -> Sequence[Image | None]:
-        guard, fits = self.attached.guard, self.attached.layout.fits
-        assert guard is not None
+        guard, fits = self.attached.guards[Action.UNDO], self.attached.layout.fits
         found = guard.images([change.keys[0] for change in changes if fits(change.keys[0].parts)])
         return [found.get(change.keys[0]) for change in changes]
+
+    def columns_of(self, key: ItemKey, image: Image) -> Mapping[str, Any]:  # noqa: ARG002
+        planner = self.attached.planner
+        assert planner is not None
+        return dict(zip((part.name for part in planner.image.parts), image, strict=False))
 
     # -- one item --------------------------------------------------------------------------------
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from console.core.backend import Finding, Flag, Operation, Severity
-from console.core.policy import FOREVER
+from console.core.backend import Action, Finding, Flag, Operation, Severity
 from console.core.ports import Clock, Never
 from console.core.query import NATURAL, Filter
 from console.sql.checks import clock_finding, privilege_findings
@@ -14,6 +14,7 @@ from console.sql.row_security import row_security_findings
 
 if TYPE_CHECKING:
     from plugins.sql_table.backend import SqlTable
+    from plugins.sql_table.requeue import MappingPlanner
 
 
 _SAMPLE = 100
@@ -30,7 +31,6 @@ def findings(backend: SqlTable, clock: Clock) -> Sequence[Finding]:
         *_guard(backend),
         *prediction_findings(backend),
         clock_finding(backend.database, clock),
-        *_limit(backend),
     ]
 
 
@@ -50,7 +50,7 @@ def _index(backend: SqlTable) -> Iterator[Finding]:
 def _privileges(backend: SqlTable) -> Iterator[Finding]:
     table = backend.attached.mapping.table
     if "%" in table.full_name or "." in table.name:
-        message = "the table can be read; for a name like this, other privileges are not checked"
+        message = "the table can be read; other privileges are not checked, because its name has a . or %"
         yield Finding(Severity.OK, "privileges", message)
         return
     yield from privilege_findings(backend.database, [table.full_name])
@@ -69,21 +69,26 @@ def _guard(backend: SqlTable) -> Iterator[Finding]:
 
 
 def prediction_findings(backend: SqlTable) -> Iterator[Finding]:
-    """Whether the mapping calls some rows ready after a requeue. A status column was checked before."""
+    """Whether the mapping calls rows ready after a requeue, and over after a discard. A status column was checked
+    before."""
     planner = backend.attached.planner
-    now, flags = backend.now(), frozenset({Flag.INCLUDE_UNRECOVERABLE.value})
-    for attempts in sorted(backend.abilities.attempts) if planner is not None else ():
-        assert planner is not None
-        operation = Operation(attempts=attempts, flags=flags)
-        columns = (*backend.attached.layout.roles.row, *planner.columns(attempts))
-        rows = next(backend.reader.walk(Filter.parse("condition:*"), NATURAL, columns, now, Never(), _SAMPLE), [])
-        for why, count in planner.not_taken(rows, operation, now).items():
-            message = f"{count} of {len(rows)} rows would not run after a requeue with attempts {attempts.value}. {why}"
+    if planner is None:
+        return
+    flags = frozenset({Flag.INCLUDE_UNRECOVERABLE.value})
+    for attempts in sorted(backend.abilities.attempts):
+        sampled, wrong = _tried(backend, planner, Operation(attempts=attempts, flags=flags))
+        for why, count in wrong.items():
+            message = f"{count} of {sampled} rows would not run after a requeue with attempts {attempts.value}. {why}"
             yield Finding(Severity.ERROR, "requeue", message, f"Correct {backend.where('requeue', 'set')}.")
+    if backend.abilities.discard is not None:
+        sampled, wrong = _tried(backend, planner, Operation(Action.DISCARD))
+        for why, count in wrong.items():
+            message = f"{count} of {sampled} rows could still run after a discard. {why}"
+            yield Finding(Severity.ERROR, "discard", message, f"Correct {backend.where('discard', 'set')}.")
 
 
-def _limit(backend: SqlTable) -> Iterator[Finding]:
-    limit = backend.policy.max_attempts
-    if limit is not None and limit >= FOREVER:
-        message = f"max_attempts {limit} is practically unlimited"
-        yield Finding(Severity.WARNING, "policy", message, "Set a lower limit.")
+def _tried(backend: SqlTable, planner: MappingPlanner, operation: Operation) -> tuple[int, Counter[str]]:
+    """How many rows were tried, and what is wrong with an operation on them, with the number of rows."""
+    columns, now = (*backend.attached.layout.roles.row, *planner.columns(operation)), backend.now()
+    rows = next(backend.reader.walk(Filter.parse("condition:*"), NATURAL, columns, now, Never(), _SAMPLE), [])
+    return len(rows), planner.not_as_meant(rows, operation, now)

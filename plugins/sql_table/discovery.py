@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,26 +11,29 @@ from typing import TYPE_CHECKING
 import yaml
 from pydantic import ValidationError
 
-from console.core.faults import BackendFault, Unreachable, UsageFault
+from console.core.capabilities import FoundQueue
+from console.core.faults import BackendBusy, BackendFault, DeadlineExceeded, NotPermitted, Unreachable, UsageFault
 from console.core.policy import PolicyOverride
 from console.core.text import closest
-from console.sql.open_database import open_database
+from console.sql.open_database import open_any_database
 from console.sql.row_security import row_security_findings
-from plugins.sql_table.backend import SqlTable
 from plugins.sql_table.checks import prediction_findings
 from plugins.sql_table.inference import TableGuess, guess_columns
-from plugins.sql_table.layout import MappedLayout
+from plugins.sql_table.layout import MappedLayout, own_policy
 from plugins.sql_table.mapping import Options
 from plugins.sql_table.mapping_yaml import comment, mapping_yaml, scalar
-from plugins.sql_table.presets import mapping_of, preset, preset_names
+from plugins.sql_table.presets import mapping_of, preset, preset_dialect, preset_names, title_of
 from plugins.sql_table.resolved import resolve
-from plugins.sql_table.tables import all_tables, find_table
+from plugins.sql_table.tables import all_tables, find_table, unreadable_tables
 
 if TYPE_CHECKING:
-    from plugins.sql_table.tables import AnyDatabase
+    from console.sql.open_database import AnyDatabase
+    from plugins.sql_table.backend import SqlTable
 
 _LIKE_A_QUEUE = 4
 _NAME = "mapped"
+_NO_ANSWER = (Unreachable, DeadlineExceeded, BackendBusy)
+"""Faults that say nothing about a table. What a slow server did not answer must not become another proposal."""
 _NOT_USABLE = "Not usable yet, correct it first."
 
 
@@ -42,16 +46,18 @@ class MappingProposal:
     backend: SqlTable | None
 
 
-def discover(url: str, table: str | None, deadline: timedelta, shown_url: str) -> MappingProposal:
+def discover(
+    kind: type[SqlTable], url: str, table: str | None, deadline: timedelta, shown_url: str
+) -> MappingProposal:
     """Propose a config section for a preset, or a mapping for `table` or for the table that looks most like a queue.
 
     `shown_url` is the URL without its password, for the proposed text.
     """
-    database = open_database(url, read_only=True, deadline=deadline)
+    database = open_any_database(url, read_only=True, deadline=deadline)
     try:
         names = all_tables(database)
         if table is None and (found := list(_recognised(database, names, url))):
-            return _as_presets(found, shown_url, deadline)
+            return _as_presets(kind, found, shown_url, deadline)
         guesses, others = _chosen(database, names, table)
         text = mapping_yaml(database, guesses)
     finally:
@@ -61,9 +67,60 @@ def discover(url: str, table: str | None, deadline: timedelta, shown_url: str) -
         notes.append(f"Probably no queue: {guesses.is_no_queue}.")
     if others:
         notes.append(f"Other tables that look like a queue: {', '.join(others)}. Choose one with --table.")
-    backend, problem = _opened(url, text, deadline)
+    backend, problem = _opened(kind, url, text, deadline)
     header = _header(guesses.table.full_name, shown_url) if backend else comment(problem[0])
     return MappingProposal(header + text, (*notes, *problem), backend)
+
+
+def find_queues(kind: type[SqlTable], url: str, deadline: timedelta) -> list[FoundQueue]:
+    """What `retriage attach` offers: the presets that fit, or else the table that looks most like a queue.
+
+    A guessed mapping only reads. What a requeue would write is for a person to check, with `retriage map`.
+    """
+    database = open_any_database(url, read_only=True, deadline=deadline)
+    try:
+        names = all_tables(database)
+        found = _recognised(database, names, url)
+        if found:
+            return [_as_found(options) for options in found]
+        _require_readable(database, names)
+        try:
+            guess, others = _chosen(database, names, None)
+        except UsageFault:
+            return []
+        text = mapping_yaml(database, guess)
+    finally:
+        database.close()
+    mapping = {key: value for key, value in yaml.safe_load(text).items() if key != "requeue"}
+    backend, _ = _opened(kind, url, yaml.safe_dump(mapping), deadline)
+    if backend is None or guess.is_no_queue:
+        return []
+    backend.close()
+    name = re.sub("[^a-z0-9]+", "-", guess.table.name.lower()).strip("-") or "queue"
+    note = "Recognised by its column names, and attached for reading. `retriage map` also proposes a requeue."
+    if others:
+        note += f" Other tables that look like a queue: {', '.join(others)}."
+    return [FoundQueue(name, f"table {guess.table.full_name}", {"url": url, "mapping": mapping}, note, guessed=True)]
+
+
+def _require_readable(database: AnyDatabase, names: Sequence[tuple[str | None, str]]) -> None:
+    """Raise NotPermitted if our role may not read a table that is named like one of a known queue, or no table."""
+    known = {mapping.table for mapping in map(preset, preset_names())}
+    hidden = [(schema, name) for schema, name in unreadable_tables(database) if not names or name in known]
+    if hidden:
+        schema, name = next((one for one in hidden if one[1] in known), hidden[0])
+        table = f"{schema}.{name}" if schema else name
+        fix = "Grant it SELECT on the tables of the queue, and USAGE on their schema."
+        raise NotPermitted(f"this role may not read {table}", where=database.place, fix=fix)
+
+
+def _as_found(options: Options) -> FoundQueue:
+    assert options.preset is not None
+    mapping = mapping_of(options)
+    table = f"{mapping.schema_}.{mapping.table}" if mapping.schema_ else mapping.table
+    given = {"preset": options.preset, "url": options.url, **({"schema": options.schema_} if options.schema_ else {})}
+    name = re.sub("_(sqlite|mysql)$", "", options.preset).replace("_", "-")
+    return FoundQueue(name, f"{title_of(options.preset)}, table {table}", given)
 
 
 # --- presets ------------------------------------------------------------------------------------------------
@@ -75,6 +132,8 @@ def _recognised(
     """The options for each preset whose tables exist in this database."""
     found = []
     for name in preset_names():
+        if preset_dialect(name) != database.dialect.name:
+            continue
         mapping = preset(name)
         schemas = [schema for schema, table in names if table == mapping.table]
         for schema in schemas:
@@ -83,14 +142,18 @@ def _recognised(
                 given["schema"] = schema
             options = Options.model_validate(given)
             try:
-                MappedLayout(_NAME, resolve(database, mapping_of(options), options), SqlTable.own_policy(mapping))
+                MappedLayout(_NAME, resolve(database, mapping_of(options), options), own_policy(mapping))
+            except _NO_ANSWER:
+                raise
             except BackendFault:
                 continue  # another table with the same name
             found.append(options)
     return found
 
 
-def _as_presets(found: Sequence[Options], shown_url: str, deadline: timedelta) -> MappingProposal:
+def _as_presets(
+    kind: type[SqlTable], found: Sequence[Options], shown_url: str, deadline: timedelta
+) -> MappingProposal:
     lines = ["# For the config file: this database fits a preset.", "backends:"]
     for options in found:
         assert options.preset is not None
@@ -100,7 +163,7 @@ def _as_presets(found: Sequence[Options], shown_url: str, deadline: timedelta) -
     first = found[0]
     names = ", ".join(str(options.preset) for options in found)
     note = f"Recognised: {names}. Use --table NAME to get a mapping for one table instead."
-    backend = SqlTable.open(
+    backend = kind.open(
         str(first.preset).replace("_", "-"), first, PolicyOverride(), read_only=True, deadline=deadline
     )
     return MappingProposal("\n".join(lines) + "\n", (note,), backend)
@@ -129,7 +192,7 @@ def _guessed(database: AnyDatabase, schema: str | None, name: str) -> TableGuess
     try:
         table = find_table(database, schema, name)
         return guess_columns(database, table) if table else None
-    except Unreachable:
+    except _NO_ANSWER:
         raise
     except BackendFault:
         return None
@@ -152,11 +215,13 @@ def _header(table: str, url: str) -> str:
     return comment(f"A proposed mapping for {table}. {advice}") + section
 
 
-def _opened(url: str, text: str, deadline: timedelta) -> tuple[SqlTable | None, tuple[str, ...]]:
+def _opened(
+    kind: type[SqlTable], url: str, text: str, deadline: timedelta
+) -> tuple[SqlTable | None, tuple[str, ...]]:
     """Open the proposed backend; if that fails, return the reason as a note for the user."""
     try:
         options = Options.model_validate({"url": url, "mapping": yaml.safe_load(text)})
-        backend = SqlTable.open(_NAME, options, PolicyOverride(), read_only=True, deadline=deadline)
+        backend = kind.open(_NAME, options, PolicyOverride(), read_only=True, deadline=deadline)
         backend.attached  # noqa: B018  attaches
     except ValidationError as error:
         first = error.errors(include_url=False)[0]

@@ -27,7 +27,26 @@ def error_text(resolved: ResolvedMapping, source: ErrorSource | None) -> Express
     found = resolved.lookup(source, "error")
     if resolved.sqlite:
         return _in_sqlite(source, found.expression)
-    return _in_postgres(resolved, source, found)
+    return _in_mysql(source, found) if resolved.mysql else _in_postgres(resolved, source, found)
+
+
+def _in_mysql(source: ErrorSource, found: ResolvedColumn) -> Expression:
+    column = sa.cast(found.expression, sa.Text)
+    if source.as_ == "text":
+        return column
+    stored: Any = found.expression
+    valid = sa.func.json_valid(stored) == sa.literal_column("1")
+    if source.as_ == "json_array":
+        last = sa.func.concat(_literal("$["), sa.func.json_length(stored) - sa.literal_column("1"), _literal("]"))
+        stored = sa.func.json_extract(stored, last)
+
+    def part(name: str) -> Expression:
+        value = sa.func.json_extract(stored, _literal(f'$."{name}"'))
+        return sa.func.nullif(sa.cast(sa.func.json_unquote(value), sa.Text), _literal("null"))
+
+    message = _joined([part(name) for name in source.message])
+    whole = sa.cast(sa.func.json_unquote(stored), sa.Text) if source.as_ == "json_array" else column
+    return sa.case((valid, sa.func.coalesce(*message, whole) if message else whole), else_=column)
 
 
 def _in_sqlite(source: ErrorSource, column: Expression) -> Expression:

@@ -7,20 +7,22 @@ is read from the database, the after-image is computed from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from console.core.backend import Attempts, Image
+from console.core.backend import GONE, Action, Image, Operation
 from console.sql.layout import Expression
 from console.sql.times import IsoText, zone_named
 from console.sql.values import plain
 from plugins.sql_table.fragments import formula
 from plugins.sql_table.layout import MappedLayout
+from plugins.sql_table.mapping import TableMapping
 from plugins.sql_table.requeue_schema import Assignment, RequeueSection
 from plugins.sql_table.resolved import ResolvedMapping
 from plugins.sql_table.stored_times import TimeKind, kind_of
 from plugins.sql_table.tables import Column
+from plugins.sql_table.writes import way_of, ways, write_rules
 
 _PAYLOADS = frozenset({"json", "jsonb", "bytea", "blob", "xml"})
 _Setter = Callable[[Image, datetime, datetime], Any]
@@ -29,7 +31,7 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class ImageColumn:
-    """One value of the image: how to read it, and how to write it if a requeue sets it."""
+    """One value of the image: how to read it, and how to write it if an UPDATE sets it."""
 
     name: str
     column: str
@@ -41,8 +43,15 @@ class ImageColumn:
     is_set: bool = True
 
 
-def assignments(requeue: RequeueSection) -> list[tuple[tuple[str, ...], Assignment]]:
-    """All assignments, each with its location in the mapping."""
+def assignments(mapping: TableMapping) -> list[tuple[tuple[str, ...], Assignment]]:
+    """All assignments of the requeue and the discard, each with its location in the mapping."""
+    discard = mapping.discard
+    given = [] if discard is None else [(("discard", "set", name), one) for name, one in discard.set.items()]
+    return ([] if mapping.requeue is None else requeue_assignments(mapping.requeue)) + given
+
+
+def requeue_assignments(requeue: RequeueSection) -> list[tuple[tuple[str, ...], Assignment]]:
+    """All assignments of a requeue, each with its location in the mapping."""
     listed: list[tuple[tuple[str, ...], Assignment]] = [
         (("requeue", "set", name), assigned) for name, assigned in requeue.set.items()
     ]
@@ -58,20 +67,17 @@ class RowImage:
     def __init__(self, resolved: ResolvedMapping, layout: MappedLayout) -> None:
         assert resolved.mapping.requeue is not None
         self.requeue = resolved.mapping.requeue
+        self.rules = write_rules(resolved.mapping)
         self._resolved = resolved
         self._layout = layout
         self.parts = self._image_parts()
         self.reads = self._all_reads()
-        keep, reset = self.requeue.attempts.keep, self.requeue.attempts.reset
-        assigned = {
-            Attempts.KEEP: {**self.requeue.set, **(keep.set if keep else {})},
-            Attempts.RESET: {**self.requeue.set, **(reset.set if reset else {})},
-        }
-        self.assigned: Mapping[Attempts, Mapping[str, Assignment]] = assigned
-        self._setters = {attempts: self._all_setters(given) for attempts, given in assigned.items()}
+        self.assigned = ways(resolved.mapping)
+        """The assignments of each way to write (see `way_of`), by column."""
+        self._setters = {way: self._all_setters(given) for way, given in self.assigned.items()}
         self._formulas = {
-            attempts: [formula(one.formula) for one in given.values() if one.formula is not None]
-            for attempts, given in assigned.items()
+            way: [formula(one.formula) for one in given.values() if one.formula is not None]
+            for way, given in self.assigned.items()
         }
 
     def _image_parts(self) -> tuple[ImageColumn, ...]:
@@ -83,18 +89,28 @@ class RowImage:
         if created is not None and created in self._resolved.table.columns and created not in found:
             # Another row with the same key was created at another time, even if all else is equal.
             found[created] = self._part(created, None, "created")
-        for loc, assigned in assignments(requeue):
-            found[loc[-1]] = self._part(loc[-1], assigned, *loc)
+        for loc, assigned in assignments(self._resolved.mapping):
+            made = self._part(loc[-1], assigned, *loc)
+            found[loc[-1]] = made if found.get(loc[-1]) is None else self._merged(found[loc[-1]], made, *loc)
         return tuple(found.values())
 
+    def _merged(self, one: ImageColumn, other: ImageColumn, *loc: str | int) -> ImageColumn:
+        """One value of the image that several sections use."""
+        if one.is_set and (one.column, one.read, one.write) != (other.column, other.read, other.write):
+            raise self._resolved.fault(f"{one.name!r} is another column or expression in requeue", *loc)
+        return replace(other, time=one.time or other.time, is_set=one.is_set or other.is_set)
+
     def _part(self, name: str, assigned: Assignment | None, *loc: str | int) -> ImageColumn:
+        by_update = self.rules[str(loc[0]) if loc[0] in self.rules else Action.REQUEUE.value].by_update
         column = name if assigned is None or assigned.column is None else assigned.column
+        if assigned is not None and column in self._resolved.mapping.keys:
+            raise self._resolved.fault(f"{column!r} is the key of the row and cannot be set", *loc)
         if assigned is not None and assigned.read is not None:
             found = self._resolved.expression(assigned.read, *loc, "read")
             stored = self._resolved.column(column, *loc).column
-            return ImageColumn(name, column, found.column if found.type else stored, assigned.read, assigned.write)
+            typed = found.column if found.type else stored
+            return ImageColumn(name, column, typed, assigned.read, assigned.write, is_set=by_update)
         found = self._resolved.column(column, *loc)
-        by_update = self.requeue.function is None and not self.requeue.statements
         if by_update and column not in self._resolved.table.columns:
             raise self._resolved.fault(f"{column!r} is not a column of {self._resolved.table.full_name!r} itself", *loc)
         if assigned is not None and by_update and found.column.generated:
@@ -104,7 +120,7 @@ class RowImage:
             if assigned is not None and given in assigned.model_fields_set and by_update:
                 self._resolved.require_fit(getattr(assigned, given), found.column, *loc)
         time = self._time_kind(name, found.column, assigned, *loc)
-        return ImageColumn(name, column, found.column, time=time, is_set=assigned is not None)
+        return ImageColumn(name, column, found.column, time=time, is_set=assigned is not None and by_update)
 
     def _require_no_payload(self, column: str, stored: Column, *loc: str | int) -> None:
         """Images are stored in the trail, which must not contain error texts or payloads."""
@@ -125,7 +141,7 @@ class RowImage:
         if source is not None and column.precision is None:
             return known.kinds[source]
         is_time = assigned is not None and assigned.time is not None
-        if not is_time and (self._resolved.sqlite or not column.type.startswith("timestamp")):
+        if not is_time and (self._resolved.sqlite or not column.type.startswith(("timestamp", "datetime"))):
             return None
         zone = zone_named(mapping.time_zone)
         try:
@@ -143,16 +159,18 @@ class RowImage:
 
     # -- after-images ----------------------------------------------------------------------------
 
-    def after(self, before: Image, attempts: Attempts, at: datetime, due: datetime) -> Image:
-        """The image after a requeue, computed from the before-image alone."""
-        return tuple([setter(before, at, due) for setter in self._setters[attempts]])
+    def after(self, before: Image, operation: Operation, at: datetime, due: datetime) -> Image:
+        """The image after a requeue or a discard, computed from the before-image alone."""
+        if operation.discards and self.rules[Action.DISCARD].delete:
+            return GONE
+        return tuple([setter(before, at, due) for setter in self._setters[way_of(operation)]])
 
-    def fits(self, before: Sequence[Any], attempts: Attempts) -> bool:
+    def fits(self, before: Sequence[Any], way: str) -> bool:
         """Whether SQLite can store every result of a formula. PostgreSQL itself rejects numbers that are too large."""
-        if not self._resolved.sqlite or not self._formulas[attempts]:
+        if not self._resolved.sqlite or not self._formulas[way]:
             return True
         columns = {part.name: value for part, value in zip(self.parts, before, strict=True)}
-        return all(-_LARGEST <= made.value(columns) <= _LARGEST for made in self._formulas[attempts])
+        return all(-_LARGEST <= made.value(columns) <= _LARGEST for made in self._formulas[way])
 
     def _all_setters(self, assigned: Mapping[str, Assignment]) -> Sequence[_Setter]:
         return [

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from console.core.text import plural
 from console.sql.sqlite import SqliteDatabase
 from plugins.sql_table.mapping_types import ConditionKey
 from plugins.sql_table.tables import Column, Table, quoted
 
 if TYPE_CHECKING:
-    from plugins.sql_table.tables import AnyDatabase
+    from console.sql.open_database import AnyDatabase
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "status": ("status", "state", "job_status", "task_status", "job_state", "phase", "stage"),
@@ -62,7 +63,20 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LARGEST_SECONDS = 100_000_000_000
 _MOST_VALUES = 30
 _RECORDS = re.compile(r"(^|_)(results?|sent|logs?|history|archived?|audit|outcomes?|completed)$")
+_OTHER_THING = re.compile(
+    r"(allowed|desired|first|initial|last|left|limit|max|maximum|min|old|prev|previous|remaining|target)_"
+)
+"""Words before a usual name that give it another meaning: `last_failed_at` says nothing about an item's end."""
+_COUNTS_DOWN = re.compile(r"(left|remaining)_(attempts|retries|tries)|(attempts?|retr(ies|y)|tries)_(left|remaining)")
 _DEFAULT = re.compile(r"'([^']*)'(?:::.*)?|\(?(-?\d+)\)?(?:::.*)?")
+_IS_TIME = re.compile(r"(.*_)?(at|on|date|time|timestamp)")
+_GIVEN_UP = re.compile(r"(?:is_|was_)?(cancel+ed|deleted|archived|revoked|aborted|removed|withdrawn)(?:_at|_on)?")
+_CLAIM = re.compile(
+    r"(lock(ed)?|claim(ed)?|reserved|leased?|picked)(_(by|at|until|token|id|owner|expires_at))?|(worker|owner)(_id)?"
+)
+_FLAG = re.compile(
+    r"(is|has|was|should|can)_\w+|(done|processed|failed|dead|locked|paused|held|active|enabled|disabled)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +99,20 @@ class TableGuess:
     """Native value without a known name → what its rows show."""
     new_status: tuple[Any, str] | None = None
     """The status of new rows, which a requeue writes, and how it is known."""
+    counts_down: str = ""
+    """What says that a column holds the attempts that are left, instead of those that were made."""
     times: str | None = None
+    given_up: dict[str, str] = field(default_factory=dict)
+    """Column → what it means for a row: it was cancelled, deleted or the like, and must never run again."""
+    unknown_flags: list[str] = field(default_factory=list)
+    """Columns that say yes or no to something that is not known."""
     ignored: list[str] = field(default_factory=list)
     """Columns with a fitting name that cannot be used, and why."""
+
+    @property
+    def claims(self) -> list[str]:
+        """Columns that probably say which worker has taken a row."""
+        return [name for name in self.table.columns if _CLAIM.fullmatch(plain(name))]
 
     @property
     def score(self) -> int:
@@ -114,6 +139,8 @@ def guess_columns(database: AnyDatabase, table: Table) -> TableGuess:
             found.parts[part] = chosen
             taken.add(chosen.column)
     _times(database, found)
+    _counter(found)
+    _flags(found)
     if status := found.parts.get("status"):
         _statuses(database, found, status.column)
         found.new_status = _new_status(database, found, status.column)
@@ -132,7 +159,8 @@ def _by_name(table: Table, part: str, names: Sequence[str], taken: set[str]) -> 
             return ColumnGuess(known[name], "by its name")
     for column in known:
         ends = next((name for name in names[:4] if column.endswith(f"_{name}")), None)
-        if ends and _may_be(part, table.columns[known[column]]):
+        other = part not in ("error", "type") and _OTHER_THING.match(column)
+        if ends and not other and _may_be(part, table.columns[known[column]]):
             return ColumnGuess(known[column], f"its name ends in {ends}")
     return None
 
@@ -148,6 +176,34 @@ def _may_be(part: str, column: Column) -> bool:
     return True
 
 
+def is_number(column: Column) -> bool:
+    """Whether a column holds numbers, by its type."""
+    return bool(_NUMBERS.search(column.type))
+
+
+def _flags(found: TableGuess) -> None:
+    """Note the columns that set rows aside, and those that could."""
+    done = found.parts.get("done")
+    if done is not None and not _says_when_set(found.table.columns[done.column], done.column):
+        del found.parts["done"]
+    used = {guess.column for guess in found.parts.values()}
+    for name, column in found.table.columns.items():
+        if name in used:
+            continue
+        word = _GIVEN_UP.fullmatch(plain(name))
+        if word and _says_when_set(column, name):
+            found.given_up[name] = word[1]
+        elif word or "bool" in column.type.lower() or _FLAG.fullmatch(plain(name)):
+            found.unknown_flags.append(name)
+
+
+def _says_when_set(column: Column, name: str) -> bool:
+    """Whether it is known which values mean yes: true, any number but 0, or any time."""
+    if is_number(column) or _IS_TIME.fullmatch(plain(name)):
+        return True
+    return any(word in column.type.lower() for word in ("bool", "time", "date"))
+
+
 # --- times --------------------------------------------------------------------------------------------------
 
 
@@ -155,16 +211,18 @@ def _times(database: AnyDatabase, found: TableGuess) -> None:
     """Determine how the table stores times; ignore columns that store them differently."""
     named = [part for part in _TIMES if part in found.parts]
     kinds = {part: _time_kind(database, found.table, found.parts[part].column) for part in named}
-    usable = [kind for kind in kinds.values() if kind is not None]
-    chosen = max(dict.fromkeys(usable), key=usable.count) if usable else None
+    usable = [kind for kind in kinds.values() if kind]
+    chosen = max(dict.fromkeys(usable), key=usable.count) if usable else "timestamp" if "" in kinds.values() else None
+    fitting = {chosen, ""} if chosen in ("timestamp", "datetime") else {chosen}
     for part, kind in kinds.items():
-        if kind != chosen:
+        if kind not in fitting:
             guessed = found.parts.pop(part)
             found.ignored.append(f"{part}: {guessed.column} has a fitting name but stores times differently")
     found.times = None if chosen == "timestamp" else chosen
 
 
 def _time_kind(database: AnyDatabase, table: Table, column: str) -> str | None:
+    """How a column stores times; empty if it has none yet, None if they are not known."""
     type = table.columns[column].type
     if type.startswith("timestamp") and not isinstance(database, SqliteDatabase):
         return "timestamp"
@@ -176,7 +234,7 @@ def _time_kind(database: AnyDatabase, table: Table, column: str) -> str | None:
     if not isinstance(database, SqliteDatabase):
         return "epoch" if value is None and _NUMBERS.search(type) else None
     if value is None:
-        return "epoch" if _NUMBERS.search(type) else "timestamp"
+        return "epoch" if _NUMBERS.search(type) else ""
     if not isinstance(value, str) or not re.match(r"\d{4}-\d\d-\d\d", value):
         return None
     return "datetime" if re.fullmatch(r"[\d-]+ [\d:]+", value) else "timestamp"
@@ -191,13 +249,27 @@ def _first(database: AnyDatabase, table: Table, column: str) -> Any:
     return rows[0][0] if rows else None
 
 
+def _counter(found: TableGuess) -> None:
+    """Note a column that counts down. New rows do not start at 0 there, and 0 means that no attempt is left."""
+    guessed = found.parts.get("attempts")
+    if guessed is not None:
+        default = _DEFAULT.fullmatch((found.table.columns[guessed.column].default or "").strip())
+        first = default[2] or default[1] if default else "0"
+        if first != "0":
+            del found.parts["attempts"]
+            found.counts_down = f"{guessed.column} of new rows is {first}, so it may count down"
+    elif named := [column for column in found.table.columns if _COUNTS_DOWN.fullmatch(plain(column))]:
+        found.counts_down = f"{named[0]} counts down"
+
+
 # --- statuses -----------------------------------------------------------------------------------------------
 
 
 def _statuses(database: AnyDatabase, found: TableGuess, column: str) -> None:
     """Sort the native values by their names. What has no known name is not guessed at."""
     values = found.table.columns[column].labels or _distinct(database, found.table, column)
-    for value in values:
+    default = literal_default(found.table.columns[column])
+    for value in (values if default is None or default in values else [*values, default]):
         word = plain(value) if isinstance(value, str) else ""
         meant = next((part for part, pattern in WORDS if re.fullmatch(pattern, word)), None)
         if meant is not None:
@@ -233,17 +305,24 @@ def _evidence(database: AnyDatabase, found: TableGuess, column: str, value: Any)
     signs = [found.parts[part].column for part in ("error", "failed", "done", "since") if part in found.parts]
     total, *counts = _counted(database, found, column, value, *(f"count({quote(name)})" for name in signs))
     shown = [f"{count} with {name}" for name, count in zip(signs, counts, strict=True) if count]
-    return ", ".join([f"{total} rows", *shown])
+    return ", ".join([f"{total} {plural(total, 'row')}", *shown])
+
+
+def literal_default(column: Column) -> str | int | None:
+    """The default of a column, if it is a text or a whole number."""
+    literal = _DEFAULT.fullmatch(column.default.strip()) if column.default else None
+    if literal is None:
+        return None
+    given = literal[2] if literal[1] is None else literal[1]
+    return int(given) if is_number(column) and re.fullmatch(r"-?\d+", given) else given
 
 
 def _new_status(database: AnyDatabase, found: TableGuess, column: str) -> tuple[Any, str] | None:
     """The status that its system gives to new rows, and how that is known; None if it is not known."""
-    default = found.table.columns[column].default
-    literal = _DEFAULT.fullmatch(default.strip()) if default else None
+    default = literal_default(found.table.columns[column])
     ready = [value for value, meant in found.statuses.items() if meant == "ready"]
-    if literal is not None:
-        given = [value for value in ready if str(value) == (literal[1] or literal[2])]
-        return (given[0], "the column's default") if given else None
+    if default is not None:
+        return (default, "the column's default") if default in ready else None
     if attempts := found.parts.get("attempts"):
         counter = database.dialect.identifier_preparer.quote_identifier(attempts.column)
         none_yet = f"count(CASE WHEN {counter} = 0 THEN 1 END)"

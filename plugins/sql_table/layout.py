@@ -23,7 +23,7 @@ from console.sql.times import TimeStyle, zone_named
 from console.sql.values import is_unicode, text
 from console.sql.where import Where
 from plugins.sql_table.error_text import error_text
-from plugins.sql_table.mapping import Source
+from plugins.sql_table.mapping import Source, TableMapping
 from plugins.sql_table.prediction import predict
 from plugins.sql_table.resolved import ResolvedColumn, ResolvedMapping
 from plugins.sql_table.statuses import Statuses
@@ -35,7 +35,7 @@ _NUMERIC = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?\s*", r
 """Text that a numeric column of SQLite converts to a number; other text stays text."""
 _TEXTUAL = re.compile("CHAR|CLOB|TEXT", re.I)
 _ZERO: Expression = sa.literal_column("0")
-_TIMES = ("next_run", "created", "updated", "since", "executed")
+_TIMES = ("next_run", "created", "updated", "since", "executed", "expires")
 
 
 def is_integer(found: ResolvedColumn, *, sqlite: bool) -> bool:
@@ -65,7 +65,10 @@ def times_of(resolved: ResolvedMapping) -> Times:
             kinds[part] = kind_of(found[part].type, mapping.times, zone, sqlite=sqlite)
         except ValueError as problem:
             raise resolved.fault(str(problem), part) from None
-    style, brought = common(kinds.values(), zone, sqlite=sqlite)
+    try:
+        style, brought = common(kinds.values(), zone, sqlite=sqlite)
+    except ValueError as problem:
+        raise resolved.fault(str(problem), "time_zone") from None
     return Times(style, {part: brought(kinds[part], one.expression) for part, one in found.items()}, kinds)
 
 
@@ -83,6 +86,14 @@ class MappedRows(TableRows):
         return None if facts.phase is Phase.RUNNING else super()._executed(facts, times)
 
 
+def own_policy(mapping: TableMapping) -> RetryPolicy:
+    """The policy that a mapping sets for every row."""
+    limit = mapping.max_attempts
+    constant = None if limit is None else limit.constant
+    own = limit is not None and constant is None
+    return RetryPolicy(max_attempts=constant, stuck_after=mapping.stuck_after, items_have_limits=own)
+
+
 class MappedLayout:
     """The expressions and the layout of one mapping."""
 
@@ -92,6 +103,7 @@ class MappedLayout:
         self._mapping = resolved.mapping
         self._policy = policy
         self._sqlite = resolved.sqlite
+        self._postgres = not resolved.sqlite and not resolved.mysql
         self.keys = resolved.key_columns()
         self._declared = [
             int if is_integer(found, sqlite=True) else str if _TEXTUAL.search(found.type) else object
@@ -119,6 +131,8 @@ class MappedLayout:
         found = self._resolved.lookup(source, part)
         if not self._sqlite and found.type not in _INTEGERS:
             raise self._resolved.fault(f"is {found.type}, not an integer", part)
+        if self._resolved.mysql:  # an unsigned number, mixed with a signed one, would become a decimal
+            return sa.cast(found.expression, sa.BigInteger)
         return found.expression
 
     # -- the layout ------------------------------------------------------------------------------
@@ -132,7 +146,7 @@ class MappedLayout:
             table=self._resolved.main,
             source=self._resolved.source,
             key=self._mapping.keys,
-            type=sa.cast(named, sa.Text) if self._sqlite else sa.collate(sa.cast(named, sa.Text), "C"),
+            type=sa.collate(sa.cast(named, sa.Text), "C") if self._postgres else sa.cast(named, sa.Text),
             status=self.statuses.native,
             statuses=self.statuses.meanings,
             attempts=zero if attempts is None else sa.func.coalesce(attempts, zero),
@@ -144,6 +158,8 @@ class MappedLayout:
             updated=times.get("updated"),
             since=times.get("since"),
             executed=times.get("executed", times.get("updated")),
+            expires=times.get("expires"),
+            reclaims=self._mapping.reclaims,
             stuck=self._resolved.reason(self._mapping.stuck, "stuck"),
             held=self._resolved.reason(self._mapping.held, "held"),
             references=tuple(
@@ -171,10 +187,13 @@ class MappedLayout:
             next=None if due is None else sa.case((sa.and_(sa.or_(sa.false(), *ready), *not_held), due)),
             references=tuple(map(table.expression, table.references)),
             native_key=self._native_key(),
+            expires=times.get("expires"),
         )
 
     def _native_key(self) -> Any:
         kinds = [_key_kind(found, sqlite=self._sqlite) for found in self.keys]
+        if self._resolved.mysql:
+            kinds = ["text" if kind == "uuid" else kind for kind in kinds]
         if self._sqlite and "loose integer" not in kinds:
             return None
         return partial(_native, kinds)

@@ -1,4 +1,4 @@
-"""The mapping format: what the columns of a table mean, and what a requeue writes.
+"""The mapping format: what the columns of a table mean, and what a requeue and a discard write.
 
 Identifiers are quoted by the dialect and checked against the attached database, values are bound. SQL is allowed only
 in fields of type `Sql`, `Statement` and `WriteSql`. The JSON Schema for editors is generated from these models.
@@ -13,6 +13,8 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, model_
 from pydantic_core import PydanticCustomError
 
 from console.sql.table import Meaning
+from plugins.sql_table.discard_schema import DiscardSection
+from plugins.sql_table.fragments import formula
 from plugins.sql_table.mapping_types import (
     MEANINGS,
     TABLE_ALIAS,
@@ -166,6 +168,12 @@ class History(Section):
         return self
 
 
+class KeepsFailed(Section):
+    """How long a system that deletes finished rows keeps failed ones."""
+
+    keeps_failed: Duration
+
+
 class TableMapping(Section):
     """The mapping of one queue table."""
 
@@ -185,12 +193,22 @@ class TableMapping(Section):
     created: Source | None = None
     updated: Source | None = None
     executed: Source | None = None
-    """When it was last executed, which decides the result of a canary; `updated` by default."""
+    """When it was last executed, which proves that a requeued item ran; `updated` by default."""
+    execution_counter: Name | None = None
+    """A column of the requeue's guard that `attempts` shows and that grows with every execution. It proves that a
+    requeued item ran better than a time does, because clocks differ and others may change the row."""
+    deletes_finished: bool | KeepsFailed = False
+    """Its system deletes finished rows: a requeued row that vanishes has recovered. If it deletes failed rows as well,
+    `keeps_failed` says after how long. false: nobody can tell what happened to an item whose row vanishes."""
+    expires: Source | None = None
+    """When its system deletes the row. Retriage warns while it is close."""
     since: Source | None = None
     """When it began to run; `stuck_after` counts from here. `updated` by default."""
     stuck_after: Duration | None = None
     stuck: tuple[RowRule, ...] = ()
     """Running rows that are stuck at once, for example because their worker is dead."""
+    reclaims: bool | None = None
+    """Whether its system takes a stuck row again by itself, while attempts are left. Without it, nobody can tell."""
     held: tuple[RowRule, ...] = ()
     """Ready rows that its system does not take for now. Nobody can tell when they run."""
     times: Literal["timestamp", "text", "datetime", "epoch", "epoch_ms"] | None = None
@@ -201,12 +219,29 @@ class TableMapping(Section):
     """The time zone of timestamps without a zone."""
     history: History | None = None
     requeue: RequeueSection | None = None
+    discard: DiscardSection | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
+        if self.discard is not None:
+            self._require_guard(self.discard)
         if TABLE_ALIAS in self.joins:
             raise PydanticCustomError("joins", "job is the name of the mapped table; give the join another name")
+        counter, guard = self.execution_counter, () if self.requeue is None else self.requeue.guard
+        if counter is not None and counter not in guard:
+            raise PydanticCustomError("counter", "execution_counter must be a column of requeue.guard")
         return self
+
+    def _require_guard(self, discard: DiscardSection) -> None:
+        """A discard compares the guard of the requeue, and its formulas use only what is compared."""
+        if self.requeue is None:
+            raise PydanticCustomError("discard", "discard needs a requeue section, whose guard it uses")
+        known = {*self.requeue.guard, *self.requeue.set}
+        for name, assigned in discard.set.items():
+            unknown = formula(assigned.formula).names - known - {*discard.set} if assigned.formula else set()
+            if unknown:
+                what = "the formula of {name} uses {column}; add {column} to requeue.guard"
+                raise PydanticCustomError("formula", what, {"name": name, "column": min(unknown)})
 
 
 class Options(Section):

@@ -39,7 +39,8 @@ def _sql(text: str) -> str:
 
 
 def _statement(text: str) -> str:
-    fragment(text, STATEMENT_VALUES)
+    if "key" not in fragment(text, STATEMENT_VALUES).binds:
+        raise ValueError("must contain :key, or it would write other rows, too")
     return text
 
 

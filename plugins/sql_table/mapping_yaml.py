@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from console.sql.sqlite import SqliteDatabase
-from plugins.sql_table.inference import TableGuess
+from plugins.sql_table.inference import TableGuess, is_number, literal_default
 from plugins.sql_table.mapping_types import MEANINGS, ConditionKey
 
 if TYPE_CHECKING:
-    from plugins.sql_table.tables import AnyDatabase
+    from console.sql.open_database import AnyDatabase
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
@@ -35,7 +35,7 @@ def scalar(value: Any) -> str:
 
 def mapping_yaml(database: AnyDatabase, found: TableGuess) -> str:
     """The mapping as YAML text."""
-    lines = [*_table(found), *_status(found), *_parts(database, found), *_requeue(found)]
+    lines = [*_table(found), *_status(found), *_parts(database, found), *_requeue(found), *_discard(found)]
     lines += [_line("", reason) for reason in found.ignored]
     return "\n".join(lines) + "\n"
 
@@ -90,7 +90,9 @@ def _cases(found: TableGuess) -> Iterator[str]:
     """Without a status column, the status follows from the columns that have a value."""
     columns = {part: found.parts[part].column for part in ("failed", "done", "error", "since") if part in found.parts}
     yield _line("status:", "no status column: the first case that is true decides")
-    yield "  cases:"
+    yield "  cases:" if columns or found.given_up or not found.unknown_flags else "  cases: []"
+    for column, word in found.given_up.items():
+        yield _case(word, "cancelled", _has_value(found, column))
     if name := columns.get("failed"):
         yield _case("terminal", "terminal", f"job.{_sql(name)} IS NOT NULL")
     if name := columns.get("done"):
@@ -99,7 +101,15 @@ def _cases(found: TableGuess) -> Iterator[str]:
         yield _case("running", "running", f"job.{_sql(name)} IS NOT NULL")
     if (name := columns.get("error")) and "failed" not in columns:
         yield _case("failed", "failed", f"job.{_sql(name)} IS NOT NULL")
-    yield _case("queued", "ready", "1 = 1")
+    if found.unknown_flags:
+        todo = "Add a case for each meaning you know"
+        yield _line("", f"all others are shown as unknown; {_unknown_flags(found)}. {todo}")
+    else:
+        yield _case("queued", "ready", "1 = 1")
+
+
+def _unknown_flags(found: TableGuess) -> str:
+    return f"nothing is known about {', '.join(found.unknown_flags)}"
 
 
 def _case(name: str, condition: ConditionKey, when: str) -> str:
@@ -107,8 +117,11 @@ def _case(name: str, condition: ConditionKey, when: str) -> str:
 
 
 def _has_value(found: TableGuess, name: str) -> str:
-    boolean = "bool" in found.table.columns[name].type.lower()
-    return f"job.{_sql(name)}" if boolean else f"job.{_sql(name)} IS NOT NULL"
+    """True for a flag that is set, a number that is not 0, or a time."""
+    column = found.table.columns[name]
+    if "bool" in column.type.lower():
+        return f"job.{_sql(name)}"
+    return f"job.{_sql(name)} <> 0" if is_number(column) else f"job.{_sql(name)} IS NOT NULL"
 
 
 def _sql(name: str) -> str:
@@ -165,6 +178,10 @@ def _requeue(found: TableGuess) -> Iterator[str]:
     if found.is_no_queue:
         yield _line("", f"requeue: no proposal; {found.is_no_queue}")
         return
+    if found.counts_down:
+        todo = "Add what its own system writes to run an item again"
+        yield _line("", f"requeue: no proposal; {found.counts_down}. {todo}")
+        return
     status, failed = found.parts.get("status"), found.parts.get("failed")
     sets: dict[str, str] = {}
     reason = ""
@@ -174,6 +191,10 @@ def _requeue(found: TableGuess) -> Iterator[str]:
             return
         value, reason = found.new_status
         sets[status.column] = scalar(value)
+    elif found.unknown_flags:
+        todo = "Add what its own system writes to run an item again"
+        yield _line("", f"requeue: no proposal; {_unknown_flags(found)}. {todo}")
+        return
     elif failed is not None:
         sets[failed.column] = "null"
     else:
@@ -192,6 +213,13 @@ def _requeue(found: TableGuess) -> Iterator[str]:
     yield "  set:"
     for n, (column, value) in enumerate(sets.items()):
         yield _line(f"    {scalar(column)}: {value}", "" if n else reason)
+    for column in found.claims:
+        if column not in sets:
+            yield _line("", f"   {scalar(column)}: null  if its workers take only rows where it is empty")
+    if status is not None and found.given_up:
+        yield "  skip:"
+        for name, word in found.given_up.items():
+            yield f"    - {{when: {json.dumps(_has_value(found, name))}, why: {json.dumps(f'It was {word}.')}}}"
     yield "  attempts:"
     if attempts is None:
         yield _line("    keep: {effect: last_try}", "no column counts attempts")
@@ -200,10 +228,29 @@ def _requeue(found: TableGuess) -> Iterator[str]:
     yield _line("", "   keep: {effect: last_try}  only if its workers take an item that has no attempts left")
 
 
+def _discard(found: TableGuess) -> Iterator[str]:
+    """What a discard would write, if a status is known to mean cancelled and a requeue is proposed."""
+    status = found.parts.get("status")
+    if found.is_no_queue or found.counts_down or status is None or found.new_status is None:
+        return
+    cancelled = [value for value, meant in found.statuses.items() if meant == "cancelled"]
+    if not cancelled:
+        yield _line("", "discard: no proposal; no status is known to mean cancelled")
+        return
+    chosen = next((value for value in cancelled if "cancel" in str(value).lower()), cancelled[0])
+    sets = {status.column: scalar(chosen)}
+    if "updated" in found.parts:
+        sets[found.parts["updated"].column] = "{time: now}"
+    yield _line("discard:", "check this, too: its system must never run such an item again")
+    yield f"  set: {{{', '.join(f'{scalar(column)}: {value}' for column, value in sets.items())}}}"
+
+
 def _open_requeue(found: TableGuess, column: str) -> Iterator[str]:
     """The status of new rows is not known, and any other one could do harm."""
     ready = [value for value, meant in found.statuses.items() if meant == "ready"] or list(found.unknown)
-    yield _line("", "requeue: which status does its system give to new rows? Choose it and remove the # signs:")
+    default = literal_default(found.table.columns[column])
+    hint = "" if default is None else f" {scalar(default)} is the column's default."
+    yield _line("", f"requeue: which status does its system give to new rows?{hint} Choose it and remove the # signs:")
     name, choices = scalar(column), " or ".join(map(scalar, ready)) or "…"
     effect = "attempts: {keep: {effect: last_try}}"
     yield _line("", f"requeue: {{guard: [{name}], set: {{{name}: {choices}}}, {effect}}}")

@@ -17,7 +17,7 @@ def predict(facts: Facts, held: str | None = None) -> Prediction:
     if facts.phase is not Phase.READY:
         return Prediction(False, f"Its status would be {facts.native_status!r}, which its system does not take.")
     if facts.ignored is not None:
-        return Prediction(False, f"its system ignores it: {facts.ignored}")
+        return Prediction(False, f"Its system ignores it: {facts.ignored}.")
     if held is not None:
         return Prediction(None, held)
     return Prediction(True, at=Window.at(facts.due_at) if facts.due_at else None)

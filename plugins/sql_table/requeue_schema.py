@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -81,7 +81,7 @@ class AttemptsSection(Section):
         return self
 
 
-Argument = Literal["key", "keys", "now", "due"] | int | None
+Argument = Literal["key", "keys", "now", "due"] | bool | int | None
 
 
 class FunctionCall(Section):
@@ -90,7 +90,7 @@ class FunctionCall(Section):
     name: Name
     schema_: Name | None = Field(None, alias="schema")
     arguments: tuple[Argument, ...] | Mapping[Name, Argument] = ()
-    """By position or by name: key (of the row), keys (the key as an array), now, due, a number or null."""
+    """By position or by name: key (of the row), keys (the key as an array), now, due, a number, true, false or null."""
 
 
 class RequeueSection(Section):
@@ -118,9 +118,8 @@ class RequeueSection(Section):
             raise PydanticCustomError("requeue", "give either a function or statements")
         rules = [rule for rule in (self.attempts.keep, self.attempts.reset) if rule is not None]
         parts = [*self.set.values(), *(assigned for rule in rules for assigned in rule.set.values())]
-        if self.function is None and not self.statements and any((a.read is None) != (a.write is None) for a in parts):
-            raise PydanticCustomError("requeue", "an assignment with read also needs write, and the other way round")
-        self._require_times()
+        require_parts(parts, by_update=self.function is None and not self.statements)
+        require_times(self.set, self.function, self.statements)
         known = {*self.guard, *self.set}
         for rule in rules:
             for name, assigned in {**self.set, **rule.set}.items():
@@ -130,14 +129,23 @@ class RequeueSection(Section):
                     raise PydanticCustomError("formula", what, {"name": name, "column": min(unknown)})
         return self
 
-    def _require_times(self) -> None:
-        """The plan must contain every time that is written."""
-        used = {name for text in self.statements for name in fragment(text, STATEMENT_VALUES).binds}
-        if self.function is not None:
-            given = self.function.arguments
-            used = {str(value) for value in (given.values() if isinstance(given, Mapping) else given)}
-        known = {assigned.time for assigned in self.set.values()}
-        for time in ("now", "due"):
-            if time in used and time not in known:
-                what = "{time} is used, so a column in set must have it as its time"
-                raise PydanticCustomError("times", what, {"time": time})
+
+def require_parts(assigned: Iterable[Assignment], *, by_update: bool) -> None:
+    """An UPDATE of a part of a column needs both ways: how to read it and how to write it."""
+    if by_update and any((one.read is None) != (one.write is None) for one in assigned):
+        raise PydanticCustomError("requeue", "an assignment with read also needs write, and the other way round")
+
+
+def require_times(
+    assigned: Mapping[str, Assignment], function: FunctionCall | None, statements: Sequence[str]
+) -> None:
+    """The plan must contain every time that is written."""
+    used = {name for text in statements for name in fragment(text, STATEMENT_VALUES).binds}
+    if function is not None:
+        given = function.arguments
+        used = {str(value) for value in (given.values() if isinstance(given, Mapping) else given)}
+    known = {one.time for one in assigned.values()}
+    for time in ("now", "due"):
+        if time in used and time not in known:
+            what = "{time} is used, so a column in set must have it as its time"
+            raise PydanticCustomError("times", what, {"time": time})

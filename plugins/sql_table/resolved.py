@@ -5,6 +5,7 @@ A mapping that does not fit raises WrongSchema with the location in the mapping 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,18 +16,22 @@ from console.core.faults import BackendFault, WrongSchema
 from console.core.text import closest
 from console.sql.layout import Expression, Predicate
 from console.sql.sqlite import SqliteDatabase
+from console.sql.values import ExactText
 from plugins.sql_table.fragments import fragment
 from plugins.sql_table.mapping import Join, Limit, Options, Source, TableMapping
 from plugins.sql_table.mapping_types import TABLE_ALIAS, RowRule
-from plugins.sql_table.tables import Column, Table, find_table, quoted
+from plugins.sql_table.tables import Column, Table, find_table, is_mysql, quoted
 
 if TYPE_CHECKING:
-    from plugins.sql_table.tables import AnyDatabase
+    from console.sql.open_database import AnyDatabase
 
 _KINDS: Mapping[str, type] = {
     **dict.fromkeys(("smallint", "integer", "bigint"), int), **dict.fromkeys(("text", "character varying"), str),
     "boolean": bool,
 }
+_INTEGERS = frozenset({"smallint", "integer", "bigint"})
+_IS_NOT_NULL = re.compile(r"(\w+)\.(\w+) IS NOT NULL", re.I)
+_SIMPLE = re.compile("(small|big)?int|uuid|text|char|time|date|bool|numeric|json", re.I)
 _KEYS = frozenset({"smallint", "integer", "bigint", "uuid", "text", "character varying", "character"})
 
 
@@ -62,6 +67,10 @@ class ResolvedMapping:
     def sqlite(self) -> bool:
         return isinstance(self.database, SqliteDatabase)
 
+    @property
+    def mysql(self) -> bool:
+        return is_mysql(self.database)
+
     # -- columns and expressions -----------------------------------------------------------------
 
     def column(self, name: str, *loc: str | int) -> ResolvedColumn:
@@ -84,9 +93,18 @@ class ResolvedMapping:
 
     def predicate(self, text: str, *loc: str | int) -> Predicate:
         found = self.expression(text, *loc)
-        if not self.sqlite and found.type != "boolean":
+        if not self.sqlite and found.type != "boolean" and not (self.mysql and found.type in _INTEGERS):
             raise self.fault(f"is {found.type}, not boolean", *loc)
+        if (named := _IS_NOT_NULL.fullmatch(text)) and self._is_simple(named[1], named[2]):
+            # Its opposite is then `IS NULL`, which an index serves.
+            return sa.literal_column(f"{named[1]}.{named[2]}").is_not(None)
         return sa.literal_column(f"({self.read_sql(text)})", sa.Boolean())
+
+    def _is_simple(self, alias: str, name: str) -> bool:
+        """Whether this is a column whose values are either NULL or not; a composite value can be neither."""
+        table = self.table if alias == TABLE_ALIAS else self.joined[alias][0] if alias in self.joined else None
+        column = None if table is None else table.columns.get(name)
+        return column is not None and (self.sqlite or _SIMPLE.match(column.type) is not None)
 
     def reason(self, rules: Sequence[RowRule], *loc: str | int) -> Expression | None:
         """The sentence of the first rule that is true for a row, else NULL; None without rules."""
@@ -101,6 +119,9 @@ class ResolvedMapping:
             if isinstance(self.database, SqliteDatabase):
                 self.database.fetch(str(select.compile(dialect=self.database.dialect)), ())
                 return ResolvedColumn(made, Column(""))
+            if is_mysql(self.database):
+                kind = self.database.type_of(str(select.compile(dialect=self.database.dialect)))
+                return ResolvedColumn(sa.type_coerce(made, _type_of(kind)), Column(kind))
             tried = select.subquery("tried")
             one = sa.select(sa.literal_column("1")).subquery("one")
             asked = sa.select(sa.cast(sa.func.pg_typeof(tried.c.e), sa.Text)).select_from(
@@ -188,7 +209,7 @@ def resolve(database: AnyDatabase, mapping: TableMapping, options: Options) -> R
             f"there is no table {name!r}", where=f"{where}: {database.place}" if where else database.place,
             fix="Check url, schema and table in the config. `retriage map` lists the tables.",
         )
-    main = _clause(table).alias(TABLE_ALIAS)
+    main = _clause(database, table).alias(TABLE_ALIAS)
     here = ResolvedMapping(database, mapping, options, table, main, main, {})
     joined = {alias: _joined(here, alias, join) for alias, join in mapping.joins.items()}
     source: Any = main
@@ -197,8 +218,16 @@ def resolve(database: AnyDatabase, mapping: TableMapping, options: Options) -> R
     return ResolvedMapping(database, mapping, options, table, main, source, joined)
 
 
-def _clause(table: Table) -> sa.TableClause:
-    listed: list[Any] = [sa.column(name) for name in dict.fromkeys((*table.columns, "ctid", "rowid"))]
+def _type_of(kind: str) -> Any:
+    """The type in MySQL, where text has to be compared exactly."""
+    return ExactText() if kind in ("text", "character varying", "character", "enum") else sa.types.NullType()
+
+
+def _clause(database: AnyDatabase, table: Table) -> sa.TableClause:
+    if is_mysql(database):
+        listed: list[Any] = [sa.column(name, _type_of(column.type)) for name, column in table.columns.items()]
+    else:
+        listed = [sa.column(name) for name in dict.fromkeys((*table.columns, "ctid", "rowid"))]
     return sa.table(table.name, *listed, schema=table.schema)
 
 
@@ -217,7 +246,7 @@ def _joined(here: ResolvedMapping, alias: str, join: Join) -> tuple[Table, Any]:
             f"{found.full_name!r} can have several rows for one job", "joins", alias, "match",
             fix="The matched columns need a unique index. A table of past attempts belongs under history.",
         )
-    return found, _clause(found).alias(alias)
+    return found, _clause(here.database, found).alias(alias)
 
 
 def _matched(main: Any, other: Any, join: Join) -> Any:

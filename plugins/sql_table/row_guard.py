@@ -1,72 +1,48 @@
-"""Guarded writes of mapped rows. The shared guards are used for a plain UPDATE by one key, `RowGuard` for the rest.
+"""Guarded writes of mapped rows whose write is more than a plain UPDATE by one key.
 
 Every chunk is one transaction. Rows are locked with `FOR UPDATE SKIP LOCKED`, compared with the plan, and written by an
-UPDATE, by the queue's own function or by several statements. An error in the write of a row affects only that row.
+UPDATE or DELETE, by the queue's own function or by several statements. An error in the write of a row affects only that
+row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-from console.core.backend import APPLIED, Change, Image, Outcome, OutcomeKind
+from console.core.backend import APPLIED, GONE, Change, Image, Outcome, OutcomeKind
 from console.core.item import ItemKey
+from console.core.text import plural
 from console.sql.database import Row, RowRefused, TransactionRefused, Writer
-from console.sql.guarded import LOCKED, Target, conflict, halved, write_by_halves
-from console.sql.sqlite import SqliteDatabase
+from console.sql.guarded import LOCKED, conflict, halved, write_by_halves
 from console.sql.values import plain
 from plugins.sql_table.image import RowImage
-from plugins.sql_table.layout import MappedLayout, is_integer
+from plugins.sql_table.layout import MappedLayout
 from plugins.sql_table.resolved import ResolvedMapping
 from plugins.sql_table.statements import Statements
-
-if TYPE_CHECKING:
-    from console.sql.postgres import PostgresDatabase
+from plugins.sql_table.writes import WriteRule
 
 Run = Callable[[str, Any], Sequence[Row]]
 TWICE = Outcome(OutcomeKind.CHANGED_SINCE, "appears twice in the same write")
 AT_WORK = Outcome(OutcomeKind.CHANGED_SINCE, "a worker holds its lock")
 
 
-class Guard(Protocol):
-    """Compares and sets the rows of changes."""
-
-    def compare_and_set(self, changes: Sequence[Change]) -> list[Outcome]: ...
-
-    def images(self, keys: Sequence[ItemKey]) -> dict[ItemKey, Image]: ...
-
-
-def mapping_guard(resolved: ResolvedMapping, layout: MappedLayout, image: RowImage) -> Guard:
-    """The shared guard where it fits, because it is faster; otherwise a RowGuard."""
-    requeue, table = resolved.mapping.requeue, resolved.table
-    assert requeue is not None
-    key = layout.keys[0]
-    integer = is_integer(key, sqlite=resolved.sqlite)
-    plain_update = (
-        requeue.function is None and not requeue.statements and requeue.lock is None and len(layout.keys) == 1
-        and all(part.read is None and not part.stored.generated for part in image.parts) and table.is_table
-        and not any(mark in table.name + (table.schema or "") for mark in (".", "%"))
-        and (integer or "text" in key.type.lower() or "char" in key.type.lower())
-    )
-    if not plain_update:
-        return RowGuard(resolved, layout, image)
-    columns = tuple(part.column for part in image.parts)
-    target = Target(table.full_name, resolved.mapping.keys[0], columns, integer_key=integer)
-    return resolved.database.guard(target)
-
-
 class RowGuard:
     """Writes rows with composite keys, parts of JSON columns, advisory locks, functions or statements."""
 
-    def __init__(self, resolved: ResolvedMapping, layout: MappedLayout, image: RowImage) -> None:
-        assert resolved.mapping.requeue is not None
-        self._database: SqliteDatabase | PostgresDatabase = resolved.database
+    def __init__(self, resolved: ResolvedMapping, layout: MappedLayout, image: RowImage, rule: WriteRule) -> None:
+        self._database = resolved.database
         self._sqlite = resolved.sqlite
         self._parts = image.parts
         self._keys = layout.keys
         self._stored = layout.stored
-        self._by_update = resolved.mapping.requeue.function is None and not resolved.mapping.requeue.statements
-        self._sql = Statements(resolved, layout, image)
+        self._rule = rule
+        self._sql = self._statements(resolved, layout, image, rule)
+
+    def _statements(
+        self, resolved: ResolvedMapping, layout: MappedLayout, image: RowImage, rule: WriteRule
+    ) -> Statements:
+        return Statements(resolved, layout, image, rule)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -135,25 +111,37 @@ class RowGuard:
         return [outcomes[n] for n in range(len(changes))]
 
     def _write(self, writer: Writer, changes: Sequence[Change]) -> list[Outcome]:
-        if self._by_update:
+        if self._rule.by_update:
             return self._update(writer, changes)
+        if self._rule.delete and not self._sql.call and not self._sql.steps:
+            self._remove(writer, [change.keys[0] for change in changes])
         if self._sql.call:
             writer.execute(self._sql.call, self._sql.called_with(changes))
         for change in changes:
             given = {**self._named(change.keys[0]), **self._sql.times(change)}
             for number, sql in enumerate(self._sql.steps, 1):
-                if not writer.execute(sql, given):
-                    raise RowRefused(f"statement {number} changed no row")
+                if (changed := self._changes(writer, sql, given)) != 1:
+                    raise RowRefused(f"statement {number} changed {changed or 'no'} {plural(changed or 1, 'row')}")
         self._require_planned(writer, changes)
         return [APPLIED] * len(changes)
 
-    def _update(self, writer: Writer, changes: Sequence[Change]) -> list[Outcome]:
-        """Write by UPDATE, and read the rows again: a trigger may have left a row unchanged."""
+    def _changes(self, writer: Writer, sql: str, given: dict[str, Any]) -> int:
+        """Execute one statement of a row; how many rows it has changed."""
+        return len(writer.execute(sql, given))
+
+    def _remove(self, writer: Writer, keys: Sequence[ItemKey]) -> None:
+        writer.executemany(self._sql.delete, list(map(self._named, keys)))
+
+    def _set(self, writer: Writer, changes: Sequence[Change]) -> None:
         rows = [
             {**self._named(change.keys[0]), **{f"v{n}": value for n, value in enumerate(change.after)}}
             for change in changes
         ]
         writer.executemany(self._sql.update, rows)
+
+    def _update(self, writer: Writer, changes: Sequence[Change]) -> list[Outcome]:
+        """Write by UPDATE, and read the rows again: a trigger may have left a row unchanged."""
+        self._set(writer, changes)
         now = self._images(writer, changes)
         names = tuple(part.name for part in self._parts)
         return [
@@ -169,6 +157,9 @@ class RowGuard:
         """Raise RowRefused unless each row is now as planned."""
         names = tuple(part.name for part in self._parts)
         for change, image in zip(changes, self._images(writer, changes), strict=True):
-            if image != change.after:
+            if change.after == GONE:
+                if image is not None:
+                    raise RowRefused("the database did not delete it")
+            elif image != change.after:
                 difference = conflict(change.after, image, names).detail.replace("was", "planned was")
                 raise RowRefused(f"the result differs from the plan: {difference}")

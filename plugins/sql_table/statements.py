@@ -15,13 +15,14 @@ from plugins.sql_table.mapping_types import STATEMENT_VALUES
 from plugins.sql_table.requeue_schema import Argument, FunctionCall
 from plugins.sql_table.resolved import ResolvedMapping
 from plugins.sql_table.tables import quoted
+from plugins.sql_table.writes import WriteRule
 
 
 class Statements:
-    """The statements of one mapping."""
+    """The statements of one action on one mapping."""
 
-    def __init__(self, resolved: ResolvedMapping, layout: MappedLayout, image: RowImage) -> None:
-        self._requeue = requeue = image.requeue
+    def __init__(self, resolved: ResolvedMapping, layout: MappedLayout, image: RowImage, rule: WriteRule) -> None:
+        self._rule = rule
         self._resolved = resolved
         self._parts = image.parts
         self._sqlite = resolved.sqlite
@@ -30,10 +31,11 @@ class Statements:
         self._quote: Callable[[str], str] = quote
         self.table = quoted(resolved.database, resolved.table.schema, resolved.table.name)
         self.seen = self._select("", None)
-        self.held = self._select("" if self._sqlite else " FOR UPDATE SKIP LOCKED", requeue.lock)
+        self.held = self._select("" if self._sqlite else " FOR UPDATE SKIP LOCKED", rule.lock)
         self.update = self._update()
+        self.delete = self._delete()
         self._times = self._all_times()
-        self.call = None if requeue.function is None else self._call(requeue.function)
+        self.call = None if rule.function is None else self._call(rule.function)
         self.steps = self._all_steps()
 
     def _mark(self, name: str, type: str = "") -> str:
@@ -87,13 +89,17 @@ class Statements:
         )
 
     def _names(self, text: str) -> dict[str, str]:
-        return self._resolved.names(text, STATEMENT_VALUES | {"value"}, "requeue")
+        return self._resolved.names(text, STATEMENT_VALUES | {"value"}, self._rule.section)
 
     def _update(self) -> str:
         written = [(n, part) for n, part in enumerate(self._parts) if part.is_set]
         sets = ", ".join(f"{self._quote(part.column)} = {self._written(n, part)}" for n, part in written)
         name = self.table if self._sqlite else f"{self.table} AS job"
         return f"UPDATE {name} SET {sets} WHERE {self._key_is(self.table if self._sqlite else 'job')}"
+
+    def _delete(self) -> str:
+        name = self.table if self._sqlite else f"{self.table} AS job"
+        return f"DELETE FROM {name} WHERE {self._key_is(self.table if self._sqlite else 'job')}"
 
     def _written(self, n: int, part: ImageColumn) -> str:
         mark = self._mark(f"v{n}", part.stored.type)
@@ -105,8 +111,8 @@ class Statements:
 
     def _all_steps(self) -> list[str]:
         steps = []
-        for n, text in enumerate(self._requeue.statements):
-            names = self._resolved.names(text, STATEMENT_VALUES, "requeue", "statements", n)
+        for n, text in enumerate(self._rule.statements):
+            names = self._resolved.names(text, STATEMENT_VALUES, self._rule.section, "statements", n)
             steps.append(self._driver_sql(text, STATEMENT_VALUES, names, key=self._mark("k0", self._key_types[0])))
         return steps
 
@@ -127,14 +133,14 @@ class Statements:
 
     def _require_function(self, schema: str | None, name: str) -> None:
         if isinstance(self._resolved.database, SqliteDatabase):
-            raise self._resolved.fault("SQLite has no stored functions", "requeue", "function")
+            raise self._resolved.fault("SQLite has no stored functions", self._rule.section, "function")
         found = self._resolved.database.fetch(
             "SELECT 1 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.proname = %(name)s"
             " AND CASE WHEN %(schema)s::text IS NULL THEN pg_function_is_visible(p.oid)"
             " ELSE n.nspname = %(schema)s END", {"name": name, "schema": schema},
         )
         if not found:
-            raise self._resolved.fault(f"there is no function {name!r}", "requeue", "function", "name")
+            raise self._resolved.fault(f"there is no function {name!r}", self._rule.section, "function", "name")
 
     def _argument(self, value: Argument) -> str:
         match value:
@@ -146,12 +152,14 @@ class Statements:
                 return f"chosen.at_{value}::{self._parts[self._times[value]].stored.type}"
             case None:
                 return "NULL"
+            case bool():
+                return "TRUE" if value else "FALSE"
             case _:
                 return str(value)
 
     def _all_times(self) -> dict[str, int]:
         """The positions of `now` and `due` in the after-image, if they are used."""
-        given = {name: assigned.time for name, assigned in self._requeue.set.items() if assigned.time}
+        given = {name: assigned.time for name, assigned in self._rule.set.items() if assigned.time}
         names = [part.name for part in self._parts]
         return {time: names.index(name) for name, time in given.items()}
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.sql.operators import is_not
 
 from console.core.faults import BackendFault
 from console.core.policy import Phase
@@ -120,6 +121,8 @@ class Statuses:
             return None
         if self._sqlite or not isinstance(values[0], str):
             return sorted(values)
+        if self._resolved.mysql:
+            return None
         status = self._mapping.status.column
         if status is None or not self.indexed:
             return None
@@ -189,4 +192,6 @@ def _ranges(column: Expression, ordered: list[Any], found: ResolvedColumn) -> Pr
 
 
 def _fails(held: Predicate) -> Predicate:
+    if isinstance(held, sa.BinaryExpression) and held.operator is is_not:  # it is never NULL
+        return sa.not_(held)
     return sa.not_(sa.func.coalesce(held, sa.false()))

@@ -111,8 +111,15 @@ def kind_of(type: str, declared: str | None, zone: Any, *, sqlite: bool, precisi
         return TimeKind(_WITH_ZONE, Aware(), precision)
     if type == _WITHOUT_ZONE:
         return TimeKind(_WITHOUT_ZONE, Naive(zone), precision)
+    if type in ("datetime", "timestamp"):  # of MySQL, which converts a timestamp to the session's zone: UTC
+        own = zone if type == "datetime" else UTC
+        return TimeKind("datetime" if _is_utc(own) else f"{type} in a zone", Naive(own), precision or 0)
     hint = "; use `times: epoch` or `times: epoch_ms` if it counts from 1970" if type in _NUMBERS else ""
     raise ValueError(f"is {type}, not a time{hint}")
+
+
+def _is_utc(zone: Any) -> bool:
+    return zone is UTC or zone.utcoffset(None) == timedelta(0)
 
 
 def common(kinds: Iterable[TimeKind], zone: Any, *, sqlite: bool) -> tuple[TimeStyle, Callable[[TimeKind, Any], Any]]:
@@ -120,6 +127,8 @@ def common(kinds: Iterable[TimeKind], zone: Any, *, sqlite: bool) -> tuple[TimeS
     found = {kind.name: kind.style for kind in kinds}
     if not found:
         return (IsoText(zone) if sqlite else Aware()), lambda _kind, expression: expression
+    if "datetime in a zone" in found and len(found) > 1:
+        raise ValueError("the table has DATETIME and TIMESTAMP columns, which can be compared only in UTC")
     if len(found) == 1:
         return next(iter(found.values())), lambda _kind, expression: expression
     return Aware(), lambda kind, expression: _aware(kind, expression, zone)

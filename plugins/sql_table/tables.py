@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING
 from console.sql.sqlite import SqliteDatabase
 
 if TYPE_CHECKING:
-    from console.sql.postgres import PostgresDatabase
+    from typing_extensions import TypeIs
 
-    AnyDatabase = SqliteDatabase | PostgresDatabase
+    from console.sql.mysql import MysqlDatabase
+    from console.sql.open_database import AnyDatabase
+    from console.sql.postgres import PostgresDatabase
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,12 @@ def find_table(database: AnyDatabase, schema: str | None, name: str) -> Table | 
     """The table or view of that name, or None."""
     if isinstance(database, SqliteDatabase):
         return _in_sqlite(database, name)
-    return _in_postgres(database, schema, name)
+    return _in_mysql(database, schema, name) if is_mysql(database) else _in_postgres(database, schema, name)
+
+
+def is_mysql(database: AnyDatabase) -> TypeIs[MysqlDatabase]:
+    """Whether this is MySQL or MariaDB. Its module, and so its driver, is loaded only where it is used."""
+    return database.dialect.name == "mysql"
 
 
 def all_tables(database: AnyDatabase) -> list[tuple[str | None, str]]:
@@ -63,12 +71,30 @@ def all_tables(database: AnyDatabase) -> list[tuple[str | None, str]]:
             " ORDER BY name", (),
         )
         return [(None, str(name)) for (name,) in rows]
+    if is_mysql(database):
+        # Other databases of the server belong to other applications.
+        found = database.fetch(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = database() ORDER BY 1", ()
+        )
+        return [(None, name) for (name,) in found]
+    return _postgres_tables(database, readable=True)
+
+
+def unreadable_tables(database: AnyDatabase) -> list[tuple[str | None, str]]:
+    """(schema, name) of every table that our role may not read. Other databases than PostgreSQL do not show them."""
+    if isinstance(database, SqliteDatabase) or is_mysql(database):
+        return []
+    return _postgres_tables(database, readable=False)
+
+
+def _postgres_tables(database: AnyDatabase, *, readable: bool) -> list[tuple[str | None, str]]:
     found = database.fetch(
         "SELECT CASE WHEN pg_table_is_visible(c.oid) THEN NULL ELSE n.nspname::text END, c.relname::text"
         " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition AND n.nspname NOT LIKE 'pg\\_%%'"
-        " AND n.nspname <> 'information_schema' AND has_table_privilege(c.oid, 'SELECT')"
-        " AND has_schema_privilege(n.oid, 'USAGE') ORDER BY n.nspname, c.relname", {},
+        " AND n.nspname <> 'information_schema' AND %(readable)s ="
+        " (has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'))"
+        " ORDER BY n.nspname, c.relname", {"readable": readable},
     )
     return [(schema, name) for schema, name in found]
 
@@ -96,6 +122,42 @@ def _in_sqlite(database: SqliteDatabase, name: str) -> Table | None:
         if is_unique and not partial and None not in indexed:
             unique.append(frozenset(indexed))
     return Table(None, name, columns, tuple(unique), database.has_rowid(name))
+
+
+_MYSQL_TYPES: Mapping[str, str] = {
+    "tinyint": "smallint", "smallint": "smallint", "mediumint": "integer", "int": "integer", "bigint": "bigint",
+    "varchar": "character varying", "char": "character", "decimal": "numeric", "double": "double precision",
+    "float": "real", **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), "text"),
+    **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob", "binary", "varbinary"), "blob"),
+}
+_LABEL = re.compile(r"'((?:[^']|'')*)'")
+
+
+def _in_mysql(database: MysqlDatabase, schema: str | None, name: str) -> Table | None:
+    here = "table_schema = coalesce(%s, database()) AND table_name = %s"
+    rows = database.fetch(
+        "SELECT column_name, data_type, is_nullable = 'NO', extra LIKE '%%GENERATED%%' OR extra LIKE '%%VIRTUAL%%',"
+        " datetime_precision, CASE WHEN data_type = 'enum' THEN column_type END, column_default"
+        f" FROM information_schema.columns WHERE {here} ORDER BY ordinal_position", (schema, name),
+    )
+    if not rows:
+        return None
+    columns = {
+        column: Column(
+            _MYSQL_TYPES.get(kind, kind), bool(not_null), bool(generated), precision,
+            None if labels is None else tuple(label.replace("''", "'") for label in _LABEL.findall(labels)), default,
+        )
+        for column, kind, not_null, generated, precision, labels, default in rows
+    }
+    indexes = database.fetch(
+        "SELECT group_concat(column_name ORDER BY seq_in_index SEPARATOR '\n') FROM information_schema.statistics"
+        f" WHERE {here} GROUP BY index_name HAVING min(non_unique) = 0 AND sum(sub_part IS NOT NULL) = 0"
+        " AND sum(column_name IS NULL) = 0", (schema, name),
+    )
+    ((is_table,),) = database.fetch(
+        f"SELECT table_type = 'BASE TABLE' FROM information_schema.tables WHERE {here}", (schema, name)
+    )
+    return Table(schema, name, columns, tuple(frozenset(names.split("\n")) for (names,) in indexes), bool(is_table))
 
 
 def _in_postgres(database: PostgresDatabase, schema: str | None, name: str) -> Table | None:

@@ -11,12 +11,12 @@ import sqlalchemy as sa
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from console.core.advice import Notice
-from console.core.backend import Throughput
-from console.core.capabilities import SwitchSpec
+from console.core.backend import Abilities, Throughput
+from console.core.capabilities import FoundQueue, SwitchSpec
 from console.core.policy import Phase, PolicyOverride
 from console.core.ports import Clock, Stop
 from console.core.text import parse_duration
-from console.sql.backend import QueueTableBackend
+from console.sql.backend import QueueTableBackend, found_if_it_fits
 from console.sql.conditions import epoch_function
 from console.sql.layout import Roles
 from console.sql.sqlite import SqliteDatabase, sqlite_path
@@ -55,10 +55,19 @@ class SqliteQueue(QueueTableBackend):
     """An SQLite task queue that belongs to another system."""
 
     options = Options
+    schemes = ("sqlite",)
     database: SqliteDatabase
     time: IsoText
     handler: str | None = None
     _options: Options
+
+    @classmethod
+    def discover(cls, url: str, *, deadline: timedelta) -> Sequence[FoundQueue]:
+        offered = [
+            FoundQueue("analysis-queue", "analysis queue, table async_tasks", {"url": url}),
+            FoundQueue("tasks", "contract queue, table tasks", {"url": url, "dialect": "tasks"}),
+        ]
+        return [queue for one in offered for queue in found_if_it_fits(cls, one, deadline)]
 
     @classmethod
     def open(
@@ -76,6 +85,13 @@ class SqliteQueue(QueueTableBackend):
         backend.handler = options.handler
         backend._options = options
         return backend
+
+    @classmethod
+    def systems(cls) -> dict[str, Abilities]:
+        return {
+            "analysis queue in SQLite (dialect: async_tasks)": schema.ASYNC_TASKS.abilities,
+            "contract queue in SQLite (dialect: tasks)": schema.TASKS.abilities,
+        }
 
     @property
     def offered_switches(self) -> tuple[SwitchSpec, ...]:
@@ -99,7 +115,8 @@ class SqliteQueue(QueueTableBackend):
         alarm = self._options.alarm_above
         if waiting + changes <= alarm:
             return ()
-        text = f"{waiting + changes} tasks would be PENDING; its own monitoring raises an alarm above {alarm}."
+        # A number in front would run together with the count of items that the plan shows there.
+        text = f"Its own monitoring raises an alarm above {alarm} PENDING tasks; there would be {waiting + changes}."
         return (Notice(text),)
 
     def run(self, handler: Callable[..., object], clock: Clock, stop: Stop, log: Callable[[str], None]) -> int:

@@ -49,7 +49,7 @@ class _Queue:
                     return body(writer)
             except BackendBusy:
                 continue
-        raise BackendBusy("no turn to write for minutes", where=self._database.place)
+        raise BackendBusy("other writers have held its lock for minutes", where=self._database.place)
 
 
 class AsyncTaskQueue(_Queue):
@@ -250,7 +250,7 @@ class ContractQueue(_Queue):
 
     def _repeat(self, writer: Writer, id: str, schedule: Any) -> None:
         """Enqueue the next execution of a recurring task, as a task of its own."""
-        interval = contract.interval_of(_parsed(schedule))
+        interval = contract.interval_of(contract.parsed_schedule(schedule))
         if interval is None:
             return
         now, eta = self._now(), self._now(interval)
@@ -259,7 +259,7 @@ class ContractQueue(_Queue):
             " created_at, updated_at, error)"
             " SELECT ?, func_path, args, kwargs, 'PENDING', ?, ?, coalesce(max_retries, 3), timeout, 0, ?, ?, 'null'"
             " FROM tasks WHERE id = ?",
-            (str(uuid.uuid4()), with_eta(schedule, eta), eta, now, now, id),
+            (str(uuid.uuid4()), contract.with_eta(schedule, eta), eta, now, now, id),
         )
 
     def fail(self, task: Claimed, error: str) -> bool:
@@ -281,7 +281,7 @@ class ContractQueue(_Queue):
                 (
                     "PENDING" if again else "FAILED",
                     eta,
-                    with_eta(rows[0][1], eta) if again else None,
+                    contract.with_eta(rows[0][1], eta) if again else None,
                     self._now(),
                     task.id,
                     task.attempts,
@@ -304,16 +304,3 @@ class ContractQueue(_Queue):
     def reclaim(self) -> int:
         """This queue has no rule for abandoned tasks: they stay RUNNING until a person requeues them."""
         return 0
-
-
-def with_eta(schedule: Any, eta: str | None) -> str:
-    """The schedule JSON with its eta changed; a worker reads it from there."""
-    return json.dumps({**_parsed(schedule), "eta": eta})
-
-
-def _parsed(schedule: Any) -> dict[str, Any]:
-    try:
-        parsed = json.loads(schedule) if isinstance(schedule, str) else {}
-    except (ValueError, RecursionError):
-        parsed = {}
-    return parsed if isinstance(parsed, dict) else {}

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from console.core.item import Window
 from console.core.prediction import Prediction
+from console.core.text import and_list
 from console.sql.layout import Expression
 from console.sql.table import StoredRow
 from console.sql.times import in_bytes
@@ -28,7 +29,7 @@ _MICROSECOND = timedelta(microseconds=1)
 def predict_task(row: StoredRow, due: str, types: Collection[str] | None = None, *, needs_due: bool) -> Prediction:
     """What the queue's workers do with a task whose status is PENDING. `due` is the name of its due time."""
     if types is not None and row.type not in types:
-        return Prediction(False, f"its workers take only {' and '.join(sorted(types))}")
+        return Prediction(False, f"its workers take only {and_list(sorted(types))}")
     if row.due is None:
         return Prediction(False, f"{due} is NULL") if needs_due else Prediction(True)
     at = taken_at(row.due)

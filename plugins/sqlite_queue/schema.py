@@ -15,16 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
-from console.core.backend import Throughput
-from console.core.policy import FixedDelays, Phase, RetryPolicy
+from console.core.action_rules import GIVEN_UP, Decision, decide_discard
+from console.core.backend import Operation, Throughput
+from console.core.item import Verdict
+from console.core.policy import Facts, FixedDelays, Phase, RetryPolicy
 from console.sql.layout import Expression
-from console.sql.table import QueueTable, RequeueRule, StoredTime, columns_of
+from console.sql.table import DiscardRule, QueueTable, RequeueRule, StoredTime, columns_of
 from plugins import _contract_queue as contract
-from plugins.sqlite_queue.engine import with_eta
 from plugins.sqlite_queue.prediction import predict_task
 
 ASYNC_TASKS_DDL = """
@@ -88,6 +89,14 @@ ASYNC_POLICY = RetryPolicy(
 )
 """The analysis queue's own numbers: a first try and three retries; stuck a minute after its timeout."""
 
+
+def decide_async_discard(
+    facts: Facts, verdict: Verdict, operation: Operation, policy: RetryPolicy, now: datetime  # noqa: ARG001
+) -> Decision:
+    """The usual rule, but no FAILED task is discarded: this queue has no other status for a task it has given up."""
+    return Decision(GIVEN_UP) if facts.phase is Phase.FAILED else decide_discard(verdict.condition)
+
+
 ASYNC_TASKS = QueueTable(
     table=columns_of("async_tasks", *ASYNC_COLUMNS),
     key="task_id",
@@ -100,6 +109,7 @@ ASYNC_TASKS = QueueTable(
     needs_due=True,
     created="created_at",
     updated="updated_at",
+    counts_executions=True,
     references=("entity_id",),
     reclaims=True,
     index=("status", "next_run_at"),
@@ -110,8 +120,9 @@ ASYNC_TASKS = QueueTable(
         assigns={"status": "PENDING", "next_run_at": StoredTime.DUE, "updated_at": StoredTime.NOW},
         resets={"attempts": 0},
     ),
+    # As its own code ends a task. No worker takes a FAILED task, and none can complete a task that is not RUNNING.
+    discard=DiscardRule(assigns={"status": "FAILED", "updated_at": StoredTime.NOW}, decide=decide_async_discard),
 )
-
 
 
 def async_tasks(types: Sequence[str], throughput: Throughput) -> QueueTable:
@@ -151,10 +162,11 @@ TASKS = contract.task_table(
         changes_on_every_transition="updated_at",
         # A worker reads the eta from the schedule. The result's row stays as evidence.
         assigns={
-            "status": "PENDING", "eta": StoredTime.DUE, "schedule": with_eta, "updated_at": StoredTime.NOW,
+            "status": "PENDING", "eta": StoredTime.DUE, "schedule": contract.with_eta, "updated_at": StoredTime.NOW,
         },
         resets={"attempts": 0},
         decide=contract.decide,
         flags=contract.FLAGS,
     ),
+    discard=DiscardRule(assigns={"status": contract.CANCELLED, "updated_at": StoredTime.NOW}),
 )

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, Field
 
-from console.core.backend import Authority, Change, Draft, Finding, Image, Operation, Outcome
+from console.core.backend import Abilities, Action, Authority, Change, Draft, Finding, Image, Operation, Outcome
+from console.core.capabilities import FoundQueue
 from console.core.faults import NoSuchItem, WrongSchema
 from console.core.item import Attempt, Detail, ItemKey
 from console.core.policy import Exponential, PolicyOverride, RetryPolicy, schedule_ahead
 from console.core.ports import Clock, Stop
 from console.core.query import Filter, Sort
-from console.sql.backend import SqlBackend
+from console.sql.backend import SqlBackend, found_if_it_fits
 from console.sql.checks import require_columns
 from console.sql.database import Binds, BoundStatement
 from console.sql.layout import Layout
@@ -25,7 +26,8 @@ from console.sql.sqlite import SqliteDatabase
 from console.sql.times import IsoText, Naive, zone_named
 from console.sql.values import first_characters, native_columns, native_values, text
 from console.sql.where import Where
-from plugins.workflow_steps import schema
+from plugins.workflow_steps import expressions, schema
+from plugins.workflow_steps.image import UnitImage
 from plugins.workflow_steps.prediction import INCLUDE_FAILED
 from plugins.workflow_steps.requeue import ABILITIES, SWITCHES, StepPlanner, Unit
 from plugins.workflow_steps.rows import StepRow, StepRows, step_row
@@ -63,7 +65,7 @@ class Options(BaseModel):
 class AttachedTables:
     """Everything that depends on the attached tables."""
 
-    steps: schema.StepExpressions
+    steps: expressions.StepExpressions
     rows: StepRows
     planner: StepPlanner
     guard: StepGuard
@@ -74,8 +76,14 @@ class WorkflowSteps(SqlBackend):
     """The steps of workflows."""
 
     options = Options
+    schemes = ("postgresql", "postgres")
     abilities = ABILITIES
     offered_switches = SWITCHES
+
+    @classmethod
+    def discover(cls, url: str, *, deadline: timedelta) -> Sequence[FoundQueue]:
+        queue = FoundQueue("steps", "workflow steps, schema tasker", {"url": url})
+        return found_if_it_fits(cls, queue, deadline)
 
     @classmethod
     def open(
@@ -83,11 +91,15 @@ class WorkflowSteps(SqlBackend):
     ) -> WorkflowSteps:
         text_time = IsoText(zone_named(options.time_zone))
         functions: dict[str, Callable[..., Any]] = {
-            **text_time.functions, schema.ADD_SECONDS: schema.add_seconds_function(text_time)
+            **text_time.functions, expressions.ADD_SECONDS: expressions.add_seconds_function(text_time)
         }
         database = open_database(options.url, read_only=read_only, deadline=deadline, functions=functions)
         time = text_time if isinstance(database, SqliteDatabase) else Naive(zone_named(options.time_zone))
         return cls(name, options, policy.over(POLICY), database, time)
+
+    @classmethod
+    def systems(cls) -> dict[str, Abilities]:
+        return {"workflow steps in PostgreSQL or SQLite": ABILITIES}
 
     def __init__(
         self, name: str, options: Options, policy: RetryPolicy, database: SqliteDatabase | PostgresDatabase,
@@ -114,12 +126,12 @@ class WorkflowSteps(SqlBackend):
         self._require_tables()
         tables = self.tables = replace(self.tables, has_dead_letters=self.has_dead_letters)
         where = Where(self.name, self.database.dialect, self.time, self.policy)
-        steps = schema.StepExpressions(tables, self.policy, self.time, where)
+        steps = expressions.StepExpressions(tables, self.policy, self.time, where)
         rows = StepRows(self.name, self.policy, self.time, has_detector=tables.has_dead_letters)
         planner = StepPlanner(self.name, self.time, rows)
         guard, waiting = StepGuard(self.database, tables), Tasks(self.database, tables, self.time)
         self._attached_tables = AttachedTables(steps, rows, planner, guard, waiting)
-        return schema.layout(steps, rows, self.time)
+        return expressions.layout(steps, rows, self.time)
 
     @property
     def has_dead_letters(self) -> bool:
@@ -178,7 +190,7 @@ class WorkflowSteps(SqlBackend):
         """The selected steps by their task, with the other failed steps of the task if the operation includes them."""
         failed = self.attached.guard.failed(selected)
         added: dict[str, list[StepRow]] = {}
-        if INCLUDE_FAILED in operation.flags:
+        if INCLUDE_FAILED in operation.flags and operation.action == Action.REQUEUE:
             known = {text(step.uuid) for steps in selected.values() for step in steps}
             keys = [ItemKey(self.name, (id,)) for ids in failed.values() for id in ids if id not in known]
             for step in map(step_row, self._reader.rows(keys, now)):
@@ -198,6 +210,9 @@ class WorkflowSteps(SqlBackend):
 
     def images(self, changes: Sequence[Change]) -> Sequence[Image | None]:
         return self.attached.guard.images(changes)
+
+    def columns_of(self, key: ItemKey, image: Image) -> Mapping[str, Any]:
+        return UnitImage.parse(image).columns_of("/".join(key.parts))
 
     # -- one item --------------------------------------------------------------------------------
 

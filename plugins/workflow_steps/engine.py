@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _READY = Filter.parse("condition:* status:pending,waiting_for_retry")
 _POLL_INTERVAL = 1.0
+_ENDED = frozenset({*FINISHED, "cancelled"})
+"""The states that a step never leaves."""
 
 
 class Orchestrator:
@@ -95,7 +97,7 @@ class Orchestrator:
         states = self._backend.attached.guard.states(task)
         if "error" in states:
             return "blocked_by_failures"
-        if states <= {*FINISHED, "cancelled"}:
+        if states <= set(FINISHED):
             return "complete"
         return "waiting_for_retry" if "waiting_for_retry" in states else "waiting_for_dependencies"
 
@@ -135,7 +137,7 @@ class Orchestrator:
         at = plain(self._backend.time.encode(self._clock.now()))
         with self._backend.database.writing() as writer:
             found = guard.steps([id], writer.execute).get(id)
-            if found is None or (begins and found.state != text(step.state)):
+            if found is None or found.state in _ENDED or (begins and found.state != text(step.state)):
                 return False
             try:
                 self._set(writer, id, found, state, results, at)

@@ -61,6 +61,12 @@ class UnitImage(NamedTuple):
         """The image as plans store it."""
         return (*self.task, *map(list, self.steps))
 
+    def columns_of(self, uuid: str) -> dict[str, Any]:
+        """The values of one step by column, and those of its task if it is woken."""
+        step = next((step for step in self.steps if step.uuid == uuid), None)
+        own = {} if step is None else {name: value for name, value in step._asdict().items() if name != "uuid"}
+        return {**own, "task": self.task.state} if self.wakes else own
+
 
 def step_ids(change: Change) -> list[str]:
     """The steps that a plan changes. Its image may contain other steps of the same task, which stay as they are."""

@@ -21,7 +21,7 @@ from console.core.advice import Advice, Step
 from console.core.item import Window
 from console.core.policy import later
 from console.core.prediction import Prediction
-from console.core.text import duration, instant
+from console.core.text import duration, instant, plural
 
 READY = ("pending", "waiting_for_retry")
 """The states of steps that the orchestrator runs."""
@@ -99,18 +99,18 @@ def predict(step: StepState, task: TaskState, now: datetime) -> Prediction:
         return Prediction(False, f"It is marked as {step.mark}, so its system ignores it.")
     if not step.eligible:
         return Prediction(False, "No attempts left, so its system ignores it.")
-    if refused := _refused(task, now):
-        return refused
+    if (ignored := refused(task, now)) is not None:
+        return ignored
     if step.never_completes is not None:
         return Prediction(False, f"It waits for {step.never_completes}, which will not complete.")
     if task.state in WORKING_STATES:
-        return Prediction(None, f"Its task is {task.state}, and runs more steps when the present ones have ended.")
+        return Prediction(None, f"Its task is {task.state}, and runs more steps once the current ones end.")
     if step.may_fail is not None:
         return Prediction(None, f"It waits for {step.may_fail}, which may fail.")
     return _in_time(step, task, now)
 
 
-def _refused(task: TaskState, now: datetime) -> Prediction | None:
+def refused(task: TaskState, now: datetime) -> Prediction | None:
     """Why the orchestrator does not look at a task, if it does not."""
     if task.state is None:
         return Prediction(False, "Its task has no state, so its system does not find it.")
@@ -118,8 +118,8 @@ def _refused(task: TaskState, now: datetime) -> Prediction | None:
     if task.state in _OVER:
         return Prediction(False, f"Its task is {task.state}{dead}.")
     if task.failed:
-        others = "1 other step" if task.failed == 1 else f"{task.failed} other steps"
-        verb = "is" if task.failed == 1 else "are"
+        others = f"{task.failed} other {plural(task.failed, 'step')}"
+        verb = plural(task.failed, "is", "are")
         return Prediction(False, f"{others} of its task {verb} in error, so its system ignores the task.")
     if task.state in WORKING_STATES:
         return None

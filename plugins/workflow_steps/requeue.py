@@ -1,4 +1,4 @@
-"""Requeues steps as their system resets them: which steps, what is written, and why others are skipped.
+"""Requeues steps as their system resets them, and plans their discards: which steps, what is written, why others not.
 
 All planned steps of a task are one write, because a task with a step in error runs none of its steps.
 """
@@ -9,15 +9,28 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from console.core.action_rules import NO_ATTEMPTS_LEFT, NOT_REQUEUEABLE, NOT_STORABLE, UNRECOVERABLE
 from console.core.advice import Advice, Notice, Step
-from console.core.backend import Abilities, Action, Attempts, Change, Draft, Flag, Image, Operation, UndoKind
+from console.core.backend import (
+    Abilities,
+    Action,
+    Attempts,
+    Change,
+    DiscardAbility,
+    Draft,
+    Flag,
+    Image,
+    Operation,
+    UndoKind,
+)
 from console.core.capabilities import SwitchSpec
 from console.core.item import Condition, ItemKey
-from console.core.requeue_rules import NO_ATTEMPTS_LEFT, NOT_REQUEUEABLE, NOT_STORABLE, UNRECOVERABLE
 from console.core.signature import signature_of
 from console.core.text import duration
 from console.sql.times import IsoText, Naive
 from console.sql.values import plain, storable, text
+from plugins.workflow_steps import discard
+from plugins.workflow_steps.discard import Decision
 from plugins.workflow_steps.image import NOT_WOKEN, StepImage, TaskImage, UnitImage, step_ids
 from plugins.workflow_steps.prediction import (
     DETECTION_INTERVAL,
@@ -32,19 +45,25 @@ from plugins.workflow_steps.rows import StepRow, StepRows
 from plugins.workflow_steps.tasks import WaitingTask, priority_of
 
 SWITCHES = (
-    SwitchSpec(WAKE_TASK, "wake the task", "Wake the task too, where its system would ignore the step otherwise."),
+    SwitchSpec(
+        WAKE_TASK, "wake the task", "Wake the task too, where its system would ignore it otherwise.",
+        actions=(Action.REQUEUE, Action.DISCARD),
+    ),
     SwitchSpec(
         INCLUDE_FAILED, "include failed siblings", "Requeue the other failed steps of the same task, too.",
         adds_items=True,
     ),
+    *discard.SWITCHES,
 )
 ABILITIES = Abilities(
-    actions=frozenset({Action.REQUEUE, Action.UNDO}),
+    actions=frozenset({Action.REQUEUE, Action.DISCARD, Action.UNDO}),
     attempts=frozenset(Attempts),
     undo=UndoKind.COMPENSATING,
     stores_due_time=False,
     guard=("to_state", "sort_key", "attempts", "in_process", "processed", "updated_at"),
     flags=frozenset({Flag.INCLUDE_UNRECOVERABLE, *(switch.id for switch in SWITCHES)}),
+    execution_counter="attempts",
+    discard=DiscardAbility(UndoKind.COMPENSATING, takes_terminal=True),
 )
 _NOT_IN_ERROR = Notice("Not in error; only a step in error can be reset.")
 _CHANGED_MEANWHILE = Notice("Changed while the plan was made.")
@@ -64,14 +83,6 @@ class Unit(NamedTuple):
     """The ids of all steps of the task that are in error."""
 
 
-class Decision(NamedTuple):
-    """Why a step is skipped, or else what to warn of and whether its task must be woken."""
-
-    skipped: Notice | None
-    warnings: tuple[str, ...] = ()
-    wakes: bool = False
-
-
 class StepPlanner:
     """Makes the drafts and after-images of steps."""
 
@@ -86,6 +97,8 @@ class StepPlanner:
         self, unit: Unit, operation: Operation, now: datetime, least_priority: float | None = None
     ) -> list[Decision]:
         """What to do with each step. A step is requeued only if its system would run it then."""
+        if operation.discards:
+            return self._decide_discard(unit, operation, now)
         decided = [Decision(self._own_reason(step, operation, now)) for step in unit.steps]
         remaining = None
         while remaining != (left := len(set(unit.failed) - _reset_ids(unit, decided))):
@@ -97,6 +110,16 @@ class StepPlanner:
                 for step, decision in zip(unit.steps, decided, strict=True)
             ]
         return decided
+
+    def _decide_discard(self, unit: Unit, operation: Operation, now: datetime) -> list[Decision]:
+        decided = [Decision(discard.why_not(self._rows.verdict(step, now), operation)) for step in unit.steps]
+        remaining = len(set(unit.failed) - _reset_ids(unit, decided))
+        return [
+            decision
+            if decision.skipped is not None
+            else discard.consequences(step, self._rows.task_state(step), remaining, operation, now)
+            for step, decision in zip(unit.steps, decided, strict=True)
+        ]
 
     def _own_reason(self, step: StepRow, operation: Operation, now: datetime) -> Notice | None:
         """Why a step cannot be requeued, whatever its task is."""
@@ -167,13 +190,13 @@ class StepPlanner:
                 self._rows.verdict(step, now).condition,
                 signature_of(text(step.error)) if step.error else None,
                 decision.skipped,
-                Notice(" ".join(decision.warnings)) if decision.warnings else None,
+                Notice(" ".join(decision.warnings), decision.advice) if decision.warnings else None,
             )
 
     # -- after-images ----------------------------------------------------------------------------
 
     def after(self, change: Change, operation: Operation, at: datetime) -> Image:
-        """One more transition for every planned step in error, and for the task if it is woken."""
+        """One more transition for every planned step whose state changes, and for the task if it is woken."""
         moment, planned = plain(self._time.encode(at)), set(step_ids(change))
         before = UnitImage.parse(change.before)
         if operation.action == Action.UNDO:
@@ -181,6 +204,11 @@ class StepPlanner:
             by_id = {step.uuid: step for step in original.steps}
             changed = {step.uuid: _restored(step, by_id[step.uuid], moment) for step in before.steps}
             state = original.task.state
+        elif operation.discards:
+            chosen = discard.state_of(operation)
+            assert chosen is not None, "without a way to discard, every step is skipped"
+            changed = {step.uuid: discard.given_up(step, chosen, moment) for step in before.steps}
+            state = "waiting_for_retry"
         else:
             resets = operation.attempts is Attempts.RESET
             changed = {step.uuid: _reset(step, resets, moment) for step in before.steps}
@@ -190,7 +218,7 @@ class StepPlanner:
 
 
 def _reset_ids(unit: Unit, decisions: Sequence[Decision]) -> set[str]:
-    """The steps in error that are requeued."""
+    """The steps in error that are requeued or given up."""
     pairs = zip(unit.steps, decisions, strict=True)
     return {text(step.uuid) for step, decision in pairs if decision.skipped is None and _in_error(step)}
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from console.sql.sqlite import SqliteDatabase
 
 PREFILTER = 10
-"""So many times the batch size of tasks are looked at for ready steps."""
+"""The orchestrator looks for ready steps in this many times its batch size of tasks."""
 STEPS_LIMIT = timedelta(minutes=30)
 """How long the detector lets a task be in steps_in_process."""
 _HOUR = timedelta(hours=1)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from zipfile import ZipFile
@@ -61,10 +62,12 @@ def imports_at_run_time(node: ast.AST) -> Iterator[str]:
         yield from imports_at_run_time(child)
 
 
-def test_no_imports_form_a_cycle() -> None:
+@cache
+def import_graph() -> dict[str, set[str]]:
+    """Every module of ours and what it imports at run time."""
     paths = [path for package in ("console", "plugins") for path in (ROOT / package).rglob("*.py")]
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
-    graph = {
+    return {
         module: {
             target
             for name in imports_at_run_time(ast.parse(path.read_text()))
@@ -73,7 +76,68 @@ def test_no_imports_form_a_cycle() -> None:
         }
         for module, path in modules.items()
     }
-    TopologicalSorter(graph).prepare()  # raises CycleError with the modules of the cycle
+
+
+def test_no_imports_form_a_cycle() -> None:
+    TopologicalSorter(import_graph()).prepare()  # raises CycleError with the modules of the cycle
+
+
+MAY_IMPORT = {
+    "core": "",
+    "actions": "core",
+    "sql": "core",
+    "keyed": "core",
+    "report": "core",
+    "testing": "core",
+    "trail": "core sql",
+    "history": "core sql",
+    "plugins": "core sql keyed",
+    "ui": "core actions report last_looked xdg",
+    "cli": "core actions report last_looked console",
+    "settings": "core actions config_peek xdg",
+    "xdg": "",
+    "install_check": "core",
+    "identity": "core",
+    "last_looked": "xdg",
+    "config_peek": "core actions xdg",
+    "process": "settings xdg",
+    "registry": "core settings console",
+    "attach": "core settings registry",
+    "console": "",
+}
+"""What each folder or module of `console` may import, and `plugins`. `console` itself is the version."""
+COMPOSES = ("__main__", "demo")
+COMMANDS_OF_PLUGINS = "plugins.partition_store.commands"
+
+
+def folder_of(module: str) -> str:
+    first, *rest = module.split(".")
+    return rest[0] if first == "console" and rest else first
+
+
+def test_every_folder_imports_what_it_may() -> None:
+    """The contracts name what is forbidden; this names all that is allowed, so a new folder has to be listed."""
+    found = {
+        (module, target)
+        for module, targets in import_graph().items()
+        for target in targets
+        if folder_of(target) not in (folder_of(module), *MAY_IMPORT.get(folder_of(module), "").split())
+        and folder_of(module) not in COMPOSES
+    }
+    assert {pair for pair in found if not (pair[0].startswith(COMMANDS_OF_PLUGINS) and "console.cli" in pair[1])} == set()
+
+
+def test_the_manual_has_the_imports_of_every_folder() -> None:
+    """The table under "Imports" in docs/exercises.md."""
+    found: dict[str, set[str]] = {}
+    for module, targets in import_graph().items():
+        folder = folder_of(module)
+        others = {folder_of(target) for target in targets if not module.startswith(COMMANDS_OF_PLUGINS)} - {folder}
+        found.setdefault(folder, set()).update(others)
+    section = (ROOT / "docs/exercises.md").read_text().partition("## Imports")[2]
+    rows = [line.split("|") for line in section.splitlines() if line.startswith("| `")]
+    shown = {row[1].split("`")[1]: set(row[3].split("`")[1::2]) for row in rows}
+    assert shown == {folder: others for folder, others in found.items() if folder not in (*COMPOSES, "console")}
 
 
 def test_the_wheel_holds_exactly_our_two_packages(tmp_path: Path) -> None:

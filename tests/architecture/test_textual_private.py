@@ -39,8 +39,8 @@ def test_no_private_name_of_textual_is_used(path: Path) -> None:
             assert not re.search(r"\._", node.module), f"line {node.lineno}: {node.module} is private"
             assert not any(alias.name.startswith("_") for alias in node.names), f"line {node.lineno}"
         if isinstance(node, ast.Attribute) and PRIVATE.fullmatch(node.attr):
-            owner = node.value.id if isinstance(node.value, ast.Name) else ""
-            assert owner in ("self", "cls"), f"line {node.lineno}: {node.attr} of another object is private"
+            owner = ast.unparse(node.value)
+            assert owner in ("self", "cls", "super()"), f"line {node.lineno}: {node.attr} of another object is private"
         if isinstance(node, ast.ClassDef) and isinstance(of := getattr(module, node.name, None), type):
             used = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and PRIVATE.fullmatch(n.attr)}
             used |= {n.name for n in node.body if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))}

@@ -1,4 +1,4 @@
-"""A proxy in front of PostgreSQL that drops the start-up options, as connection poolers do, or changes what is sent."""
+"""Proxies in front of a database that change what is sent; that of PostgreSQL also drops the start-up options, as poolers do."""
 
 from __future__ import annotations
 
@@ -42,6 +42,35 @@ def _serve(client: socket.socket, target: str, replaced: tuple[bytes, bytes]) ->
             client.sendall(b"N")
             message = _startup(client)
         server.sendall(_without_options(message))
+        back = threading.Thread(target=_copy, args=(server, client, (b"", b"")), daemon=True)
+        back.start()
+        _copy(client, server, replaced)
+        back.join()
+
+
+@contextmanager
+def changing(server: str, own: Path, replaced: tuple[bytes, bytes]) -> Iterator[None]:
+    """A proxy at the socket `own`, to that of a server, in which all that is sent is changed."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(own))
+        listener.listen()
+        threading.Thread(target=_pass_on, args=(listener, server, replaced), daemon=True).start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+def _pass_on(listener: socket.socket, target: str, replaced: tuple[bytes, bytes]) -> None:
+    with suppress(OSError):
+        while True:
+            client, _ = listener.accept()
+            threading.Thread(target=_connect, args=(client, target, replaced), daemon=True).start()
+
+
+def _connect(client: socket.socket, target: str, replaced: tuple[bytes, bytes]) -> None:
+    with client, socket.socket(socket.AF_UNIX) as server, suppress(OSError):
+        server.connect(target)
         back = threading.Thread(target=_copy, args=(server, client, (b"", b"")), daemon=True)
         back.start()
         _copy(client, server, replaced)

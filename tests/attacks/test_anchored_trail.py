@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -34,10 +35,41 @@ def test_nothing_is_written_on_a_trail_that_was_rolled_back_past_an_anchor(tmp_p
         lambda trail: trail.record_plan(sealed(trail), YES.who, YES.origin, START),
     ):
         with trail_at(f"sqlite:///{tmp_path}/trail.db", anchor=f"{tmp_path}/anchors") as trail:
-            with pytest.raises(TrailBroken, match="does not continue its last anchor") as caught:
+            with pytest.raises(TrailBroken, match="does not match its last anchor") as caught:
                 way(trail)
             assert caught.value.exit_code == 5
             assert [o.override_id for o in trail.overrides()] == ["op1"]
+
+
+@pytest.mark.parametrize("added", ["an older anchor", "many lines", "a second anchor of the record"])
+def test_what_is_added_to_the_anchors_does_not_hide_a_roll_back(tmp_path: Path, added: str) -> None:
+    """An append-only file takes lines of anybody who may write to it."""
+    finished(tmp_path, "op1")
+    older = (tmp_path / "anchors").read_text().splitlines()[-1]
+    shutil.copy(tmp_path / "trail.db", tmp_path / "backup")
+    finished(tmp_path, "op2")
+    seq, _, at = (tmp_path / "anchors").read_text().splitlines()[-1].split()
+    shutil.copy(tmp_path / "backup", tmp_path / "trail.db")
+    lines = {"an older anchor": f"{older}\n", "many lines": "\n" * 100_000, "a second anchor of the record": f"{seq} {'ab' * 32} {at}\n"}
+    with (tmp_path / "anchors").open("a") as anchors:
+        anchors.write(lines[added])
+    with (
+        trail_at(f"sqlite:///{tmp_path}/trail.db", anchor=f"{tmp_path}/anchors") as trail,
+        pytest.raises(TrailBroken, match=f"last anchor, for record {seq}"),
+    ):
+        begun(trail, "op3")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to an endless device"])
+def test_anchors_that_are_no_file_are_not_waited_for(place: Place, kind: str) -> None:
+    place.queue("jobs", failed("a"))
+    anchors = place.folder / "anchors"
+    os.mkfifo(anchors) if kind == "pipe" else anchors.symlink_to("/dev/zero")
+    place.console = f"  anchor: {anchors}\n"
+    done = place.run("requeue", "--key", "jobs/a", "--reason", "r", "--confirm", "1")
+    assert (done.code, "anchor could not be written" in done.err) == (3, True), done.err
+    done = place.run("trail", "verify")
+    assert (done.code, "not a regular file" in done.err) == (2, True), done.err
 
 
 def test_a_running_console_notices_a_roll_back_at_the_next_confirmation(tmp_path: Path) -> None:
@@ -117,3 +149,21 @@ def test_check_reports_a_tampered_or_exposed_trail(
     done = place.run("check")
     assert words in done.out
     assert done.code == code
+
+
+def test_anchors_in_syslog_are_checked_with_a_copy_of_the_log(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can read syslog back, and `check` says so. A copy of the log shows a cut-off end like a file does."""
+    lines: list[str] = []
+    monkeypatch.setattr("console.trail.anchor.syslog.syslog", lambda _priority, text: lines.append(text))
+    place.queue("jobs", failed("a"), failed("b"))
+    place.console = "  anchor: syslog\n"
+    assert place.run("requeue", "--key", "jobs/a", "--reason", "r", "--confirm", "1").code == 0
+    assert len(lines) == 2, "at the confirmation and at the end"
+    assert "syslog cannot be read back" in place.run("check").out
+    log = place.folder / "auth.log"
+    log.write_text("".join(f"Nov 18 12:00:0{n} host retriage[7]: {line}\n" for n, line in enumerate(lines)))
+    assert place.run("trail", "verify", "--anchor", str(log)).code == 0
+    with closing(sqlite3.connect(trail_of(place), isolation_level=None)) as raw:
+        raw.execute("DROP TRIGGER record_no_delete")
+        raw.execute("DELETE FROM record WHERE seq = (SELECT max(seq) FROM record)")
+    assert place.run("trail", "verify", "--anchor", str(log)).code == 5

@@ -14,7 +14,8 @@ import pytest
 from console.core.faults import Fault, NoSuchPlan, PlanAltered
 from console.core.override import OverrideState
 from console.core.plan import Block, Plan, PlanHash
-from tests.faults.world import KEEP, RESET, World, confirm, matching, world_in
+from console.trail.record import Kind
+from tests.faults.world import KEEP, RESET, World, confirm, matching, planned, world_in
 from tests.trail.world import START, YES, begun, carried, sealed, trail_at
 
 
@@ -113,6 +114,7 @@ EDITS = {
     },
     "lease": {
         "place": ["'x'"], "backend": ["'x'"], "override_id": ["'x'"], "owner": ["'x'"],
+        "heartbeat": ["'eve'", "'2026-11-01T12:00:00'", "''", "7"],
     },
     "override_state": {"request": ["1", "99", "-1"], "leases": ["0", "2"]},
 }
@@ -160,6 +162,20 @@ def test_dropping_a_recorded_plan_is_recorded(tmp_path: Path) -> None:
         assert len(trail.records()) == 2, "a draft leaves no record"
 
 
+def test_a_record_that_drops_an_applied_plan_does_not_excuse_its_absence(tmp_path: Path) -> None:
+    """Whoever can write the trail's file can also append a well-formed record."""
+    with trail_at(f"sqlite:///{tmp_path}/trail.db") as trail:
+        plan = carried(trail)
+        trail.mark("op1", OverrideState.FINISHED, "", START)
+        dropped = {"plan_id": plan.id, "plan_hash": plan.hash, "planned": 1, "note": "expired"}
+        trail._append(Kind.PLAN_DROPPED, dropped, START)
+        with closing(sqlite3.connect(tmp_path / "trail.db", isolation_level=None)) as raw:
+            raw.execute("DELETE FROM plan_block")
+        found = trail.verify()
+        assert (found.ok, found.first_bad) == (False, len(trail.records()))
+        assert "was applied" in found.what
+
+
 def test_a_finished_override_has_no_lease(tmp_path: Path) -> None:
     with trail_at(f"sqlite:///{tmp_path}/trail.db") as trail:
         carried(trail)
@@ -168,3 +184,49 @@ def test_a_finished_override_has_no_lease(tmp_path: Path) -> None:
         with closing(sqlite3.connect(tmp_path / "trail.db", isolation_level=None)) as raw:
             raw.execute("INSERT INTO lease VALUES ('/srv/queue.db tasks', 'queue-0', 'op1', 'x', '2026-11-01T12:00:00.000000Z')")
         assert "lease" in trail.verify().what
+
+
+# --- while an override runs ------------------------------------------------------------------------------------------
+
+OTHERS = "(SELECT body FROM plan_block WHERE nonce = '{other}' AND first = 1500)"
+EXCHANGES = {
+    "replaced": f"UPDATE plan_block SET body = {OTHERS} WHERE nonce = '{{shown}}' AND first = 950",
+    "deleted": "DELETE FROM plan_block WHERE nonce = '{shown}' AND first = 950",
+    "overlaid": f"INSERT INTO plan_block VALUES ('{{shown}}', 901, 50, {OTHERS})",
+}
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=EXCHANGES)
+def test_items_that_are_exchanged_while_the_override_runs_are_not_touched(
+    world: World, monkeypatch: pytest.MonkeyPatch, exchange: str
+) -> None:
+    """The rows are read while they are applied, which may take hours. Whoever edits them may put them back later."""
+    monkeypatch.setattr("console.core.planner.BLOCK_ITEMS", 50)
+    world.queue.fill(2_000, prefix="u")
+    world.queue.forget()
+    console = world.console()
+    shown = console.propose(matching("condition:terminal", limit=1_000), KEEP)
+    other = console.propose(matching("condition:terminal"), KEEP)
+    confirmed = {row.key for row in planned(console, shown)}
+    kept: list[tuple[object, ...]] = []
+
+    def edit_once(_: object) -> None:
+        if not kept:
+            with closing(sqlite3.connect(world.trail_file, isolation_level=None)) as raw:
+                kept.extend(raw.execute("SELECT * FROM plan_block WHERE nonce = ?", (shown.nonce,)))
+                assert raw.execute(exchange.format(shown=shown.nonce, other=other.nonce)).rowcount == 1
+
+    with pytest.raises(PlanAltered, match=r"On record: .* requeued of 1000") as caught:
+        console.carry_out(shown, confirm(shown), watch=edit_once)
+    assert caught.value.exit_code == 5
+    assert {f"queue/{id}" for id in world.queue.touched()} < confirmed
+    (override,) = console.trail.overrides()
+    assert (override.state, override.alive) == (OverrideState.STOPPED, False)
+    assert "altered in the trail while it was applied" in override.note
+    with pytest.raises(PlanAltered):
+        console.resume(override.override_id, YES.who, YES.origin)
+    with closing(sqlite3.connect(world.trail_file, isolation_level=None)) as raw:
+        raw.execute("DELETE FROM plan_block WHERE nonce = ?", (shown.nonce,))
+        raw.executemany("INSERT INTO plan_block VALUES (?, ?, ?, ?)", kept)
+    assert console.resume(override.override_id, YES.who, YES.origin).state is OverrideState.FINISHED
+    assert {f"queue/{id}" for id in world.queue.touched()} == confirmed

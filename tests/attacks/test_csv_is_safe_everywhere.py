@@ -41,6 +41,7 @@ def test_a_triggers_message_reaches_no_terminal(place: Place) -> None:
         *(["overrides", "list", "--format", form] for form in ("table", "json", "csv")),
         *(["list", "--format", form, "--where", "condition:*"] for form in ("table", "json", "csv")),
         *(["causes", "--format", form, "--where", "condition:*"] for form in ("table", "json", "csv")),
+        *(["report", "--format", form] for form in ("markdown", "html")), ["metrics"],
     ):
         assert place.run(*command).out  # `Done` fails on any control byte
     override = place.run("overrides", "list").out.split('"override_id": "')[1].split('"')[0]
@@ -51,7 +52,8 @@ def test_a_triggers_message_reaches_no_terminal(place: Place) -> None:
     assert not [char for char in target.read_text() if ord(char) < 32 and char != "\n"]
 
 
-FORMULAS = ["=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1", " =1"]
+SIGNS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+FORMULAS = ["=1+1", "+1", "-1+cmd|' /C calc'!A0", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1+1", "＋1", "－1", "＠SUM(A1)"]
 
 
 @pytest.mark.parametrize("start", FORMULAS)
@@ -62,9 +64,9 @@ def test_no_cell_is_a_formula_whatever_the_separator(before: str, start: str, se
     record_writer("csv", out, ("a", "b", "c"))({"a": before + start, "b": before + start, "c": "end"})
     for row in csv.reader(io.StringIO(out.getvalue()), delimiter=separator):
         for cell in row:
-            assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+            assert not cell.startswith((*SIGNS, "\t", "\r"))
     for piece in out.getvalue().split(";"):  # a comma file in a semicolon locale: quotes within a cell mean nothing
-        assert not piece.lstrip(' "').startswith(("=", "+", "-", "@")), piece
+        assert not piece.lstrip(' "').startswith(SIGNS), piece
 
 
 def test_cells_with_a_separator_are_quoted_and_read_back() -> None:
@@ -132,11 +134,11 @@ def test_the_lint_finds_each_way_out() -> None:
 
 
 def test_stdout_itself_is_given_only_to_writers_that_neutralise() -> None:
-    """`stdout()` of render is the raw stream. `trail` passes it to the one CSV and JSON writer, `map` asks whether it is
-    a terminal, and `completion` writes a text of our own."""
+    """`stdout()` of render is the raw stream. `trail` passes it to the one CSV and JSON writer, `report` to writers that
+    neutralise. `map` and `attach` ask whether it is a terminal. `completion` and `metrics` write text of our own."""
     users = {
         str(path.relative_to(ROOT)) for path in (ROOT / "console").rglob("*.py")
         if any(isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "stdout"
                for node in ast.walk(ast.parse(path.read_text())))
     }
-    assert users == {f"console/cli/{name}.py" for name in ("render", "trail", "map", "completion")}
+    assert users == {f"console/cli/{name}.py" for name in ("render", "trail", "map", "completion", "report", "metrics", "attach")}

@@ -6,11 +6,14 @@ import json
 import os
 import shutil
 import stat
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from console.__main__ import main
+from console.demo.folder import _is_private
 
 OTHER_USER = 54_321
 
@@ -30,11 +33,11 @@ def world(tmp_path: Path) -> Path:
 
 
 MARKERS = [
-    ("world.json", "{}"),
-    ("world.json", '{"scale": 1, "seed": 1, "speed": 1, "base": "2026-01-01T00:00:00+00:00", "ready": true, "version": 3}'),
-    ("world.jsonl", "{}"),
-    ("world.jsonl", ""),
-    ("world.jsonl", '{"made_by": "retriage demo"}\n"thesis.txt"\n'),
+    ("demo.json", "{}"),
+    ("demo.json", '{"scale": 1, "seed": 1, "speed": 1, "base": "2026-01-01T00:00:00+00:00", "ready": true, "version": 3}'),
+    ("demo.jsonl", "{}"),
+    ("demo.jsonl", ""),
+    ("demo.jsonl", '{"made_by": "retriage demo"}\n"thesis.txt"\n'),
 ]
 
 
@@ -49,6 +52,13 @@ def test_a_file_with_the_markers_name_does_not_make_a_folder_a_demo(tmp_path: Pa
         for read_only in (False, True):
             assert demo(folder, *more, read_only=read_only) in (2, 3)
     assert everything(folder) == before
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_pipe_in_place_of_the_marker_is_not_waited_for(tmp_path: Path, read_only: bool) -> None:
+    os.mkfifo(tmp_path / "demo.jsonl")
+    assert demo(tmp_path, read_only=read_only) in (2, 3)
+    assert (tmp_path / "demo.jsonl").is_fifo()
 
 
 @pytest.mark.parametrize("place", ["thesis.txt", "mail/queue/thesis.task", "mail/thesis.txt", "raw/thesis.txt", "new/thesis.txt"])
@@ -67,8 +77,9 @@ def test_a_file_that_somebody_added_stays_and_stops_the_rebuild(
 def test_a_copied_marker_does_not_make_another_folder_a_demo(world: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
-    for path in world.glob("world.*"):
+    for path in world.glob("demo.*"):
         shutil.copy(path, mine)
+    assert (mine / "demo.jsonl").exists()
     (mine / "config.yaml").write_text("my own config")
     assert demo(mine, "--reset") == 2
     assert (mine / "config.yaml").read_text() == "my own config"
@@ -78,7 +89,7 @@ def test_names_in_the_marker_cannot_reach_out_of_the_folder(world: Path, tmp_pat
     outside = tmp_path / "thesis.txt"
     outside.write_text("three years of work")
     (world / "link").symlink_to(tmp_path)
-    with next(world.glob("world.json*")).open("a") as marker:
+    with (world / "demo.jsonl").open("a") as marker:
         for name in ("../thesis.txt", str(outside), "link/thesis.txt", "link"):
             marker.write(json.dumps(name) + "\n")
     demo(world, "--reset")
@@ -186,7 +197,32 @@ def test_a_folder_that_everybody_can_replace_is_refused(tmp_path: Path, capsys: 
     assert list(shared.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["w", "w/config.yaml", "w/world.jsonl", "w/payments.db", "w/world.lock"])
+@pytest.mark.parametrize(("private", "above", "code"), [(False, 0o755, 2), (True, 0o755, 0), (False, 0o700, 0)])
+def test_a_folder_that_a_group_can_replace_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], private: bool, above: int, code: int
+) -> None:
+    """Unless the group is that of its user only, or nobody else gets there."""
+    monkeypatch.setattr("console.demo.folder._is_private", lambda _: private)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(above)
+        shared = Path(folder) / "shared"
+        shared.mkdir()
+        shared.chmod(0o775)
+        assert demo(shared / "w") == code
+        assert ("A group can rename folders in" in capsys.readouterr().err) == (code == 2)
+        assert list(shared.iterdir()) == ([] if code else [shared / "w"])
+
+
+def test_a_group_with_the_name_of_its_user_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {1000: "ann", 100: "users"}
+    monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_name="ann"))
+    monkeypatch.setattr("grp.getgrgid", lambda gid: SimpleNamespace(gr_name=names[gid]))
+    for own, private in ((1000, {0, 1000}), (100, {0})):
+        monkeypatch.setattr("os.getegid", lambda own=own: own)
+        assert {gid for gid in (0, 100, 1000) if _is_private(gid)} == private
+
+
+@pytest.mark.parametrize("name", ["w", "w/config.yaml", "w/demo.jsonl", "w/payments.db", "w/demo.lock"])
 def test_a_link_that_somebody_planted_is_not_written_through(tmp_path: Path, name: str) -> None:
     target = tmp_path / "target"
     target.mkdir()
@@ -204,7 +240,7 @@ def test_a_link_planted_while_the_demo_is_built_is_not_written_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The race itself: the link appears after the folder was looked at and before the config is written."""
-    from console.demo import world as module
+    from console.demo import build as module
 
     victim = tmp_path / "victim"
     victim.write_text("precious")

@@ -13,8 +13,7 @@ import sqlalchemy as sa
 
 from console.demo.server import binaries, running
 from console.process import SystemClock
-from console.sql.checks import server_findings
-from console.sql.postgres import PostgresDatabase
+from console.sql.postgres import PostgresDatabase, setting_findings
 from console.trail.store import open_trail
 from tests.patience import PATIENCE
 from tests.postgres import SETTINGS
@@ -59,7 +58,7 @@ def test_a_role_without_synchronous_commit_loses_no_reported_change() -> None:
             connection.execute("CHECKPOINT")
         url = sa.make_url(server).set(username="hasty").render_as_string(hide_password=False)
         with closing(PostgresDatabase(url, deadline=timedelta(seconds=60))) as database:
-            warned = [finding.message for finding in server_findings(database.server_settings(), "hasty")]
+            warned = [finding.message for finding in setting_findings(database.server_settings(), "hasty")]
             assert any("synchronous_commit=off" in message for message in warned)
             with database.writing() as writer:
                 writer.execute("UPDATE t SET v = 1")

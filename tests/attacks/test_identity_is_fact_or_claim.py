@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from console import identity
+from console.core.confirm import Who, recorded
 from console.identity import origin, who
 from tests.cli.place import Place, environment, failed
 
@@ -52,10 +54,39 @@ def test_another_uid_in_a_namespace_does_not_hide_the_real_one(place: Place) -> 
     body = confirmation(place)
     me = pwd.getpwuid(os.getuid()).pw_name
     assert body["facts"]["uid"] == (4242 if namespace else os.getuid())
-    assert body["facts"]["uid_outside"] == os.getuid()
-    assert body["by"] == (f"{me} (in a user namespace)" if namespace else me)
-    assert body["facts"]["uid_map"]
+    assert body["by"] == (f"{me} (not proven, in a user namespace)" if namespace else me)
     assert body["facts"]["user_namespace"].startswith("user:[")
+    outside = body["claims" if namespace else "facts"]
+    assert outside["uid_outside"] == os.getuid()
+    assert outside["uid_map"]
+
+
+FAKED_PROC = """mount -t tmpfs none /proc && mkdir -p /proc/self/ns && ln -s 'user:[4026531837]' /proc/self/ns/user &&
+echo 0 0 4294967295 > /proc/self/uid_map && echo 0 > /proc/self/loginuid && exec "$@" """
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        ["unshare", "--user", "--map-user=4242", "--map-group=4242", "unshare", "--user", "--map-user=0", "--map-group=0"],
+        ["unshare", "--user", "--map-root-user", "--mount", "bash", "-c", FAKED_PROC, "bash"],
+    ],
+    ids=["a namespace within a namespace", "a faked /proc"],
+)
+def test_what_a_namespace_can_choose_is_not_a_fact(place: Place, prefix: list[str]) -> None:
+    """Each namespace names the users of the one inside it, and can mount anything over `/proc`."""
+    bodies = [recorded(Who(0, "root", in_namespace=True), origin("0"))]
+    faked = prefix[-1] == "bash"  # an older kernel tells its namespace in /proc only
+    allowed = not subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode
+    if allowed and (not faked or identity._asked_namespace()):
+        place.queue("q", failed("a"))
+        requeue(place, "a", *prefix)
+        bodies.append(confirmation(place))
+        assert bodies[-1]["facts"]["user_namespace"] != "user:[4026531837]"
+    for body in bodies:
+        assert body["facts"].keys() == {"uid", "pid", "user_namespace"}
+        assert body["by"].endswith("(not proven, in a user namespace)")
+        assert {"uid_outside", "uid_map", "loginuid", "parents", "login", "host"} < body["claims"].keys()
 
 
 def proc(folder: Path, uid_map: str, namespace: str, loginuid: str = "1000") -> Path:
@@ -72,10 +103,10 @@ def proc(folder: Path, uid_map: str, namespace: str, loginuid: str = "1000") -> 
     ("uid_map", "namespace", "said"),
     [
         ("0 0 4294967295", "user:[4026531837]", "{me}"),
-        ("{uid} 54321 1", "user:[4026532999]", "54321 (in a user namespace)"),
-        ("{uid} {uid} 1", "user:[4026532999]", "{me} (in a user namespace)"),
-        ("70000 0 1", "user:[4026532999]", "{uid} (in a user namespace)"),
-        ("not a map", "user:[4026532999]", "{uid} (in a user namespace)"),
+        ("{uid} 54321 1", "user:[4026532999]", "54321 (not proven, in a user namespace)"),
+        ("{uid} {uid} 1", "user:[4026532999]", "{me} (not proven, in a user namespace)"),
+        ("70000 0 1", "user:[4026532999]", "{uid} (not proven, in a user namespace)"),
+        ("not a map", "user:[4026532999]", "{uid} (not proven, in a user namespace)"),
     ],
 )
 def test_the_name_comes_from_outside_the_namespace(tmp_path: Path, uid_map: str, namespace: str, said: str) -> None:
@@ -110,6 +141,17 @@ def test_a_preloaded_library_is_recorded(place: Place) -> None:
     place.queue("q", failed("a"))
     requeue(place, "a", LD_PRELOAD="/nonexistent/libfaketime.so")
     assert confirmation(place)["facts"]["preloaded"] == "/nonexistent/libfaketime.so"
+
+
+def test_a_library_that_removes_its_name_from_the_environment_is_recorded(place: Place) -> None:
+    hides = "import os, sys; del os.environ['LD_PRELOAD']; from console.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    place.queue("q", failed("a"))
+    done = subprocess.run(
+        [sys.executable, "-c", hides, "--config", str(place.write_config()), "requeue", "--key", "q/a", "--reason", "x", "--confirm", "1"],
+        env=environment(place.folder) | {"LD_PRELOAD": "/nonexistent/hides.so"}, capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert confirmation(place)["facts"]["preloaded"] == "/nonexistent/hides.so"
 
 
 def at_another_time(place: Place, minutes: int, *arguments: str) -> subprocess.CompletedProcess[str]:

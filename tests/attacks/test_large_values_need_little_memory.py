@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import secrets
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing, nullcontext
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
 
+from console.core.action_rules import TOO_LARGE
+from console.sql.times import LONGEST_TIME, UTC_TEXT, IsoText
 from tests.cli.place import Place, environment, failed
 from tests.depth import in_depth
+from tests.mariadb import database as mariadb
+from tests.plugins.postgres_analyses.server import database as postgres
 
 ROWS, MEGABYTES = 8, 16
 COLUMNS = ("task_type", "entity_id", "attempts", "last_error", "created_at", "updated_at")
@@ -56,3 +64,74 @@ def test_a_list_and_a_plan_of_huge_values_stay_small(place: Place, column: str) 
     ignored = column in GUARDED or column == "task_type"  # its worker takes only the configured types
     assert plan["changes"] == (1 if ignored else ROWS + 1)
     assert max(for_list, for_plan) < 120 + 4 * MEGABYTES
+
+
+def test_a_text_that_is_too_long_for_a_time_is_not_read_to_find_out() -> None:
+    """SQLite cannot be interrupted while one of our functions reads a text of many megabytes."""
+    seen: list[int] = []
+    time = IsoText()
+    valid = "2026-11-01T12:00:00." + "0" * 38 + "+00:00"
+    texts = [valid, valid.replace(".", ".0"), valid[:19] + "0" * 1_000_000 + "+00:00", valid[:19] + "x" * 1_000_000]
+    assert (len(valid), time.decode(valid) is not None) == (LONGEST_TIME, True)
+
+    def noted(raw: bytes | None) -> str | None:
+        seen.append(len(raw or b""))
+        found: str | None = time.functions[UTC_TEXT](raw)
+        return found
+
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.create_function(UTC_TEXT, 1, noted)
+        connection.execute("CREATE TABLE t (at)")
+        connection.executemany("INSERT INTO t VALUES (?)", [(text,) for text in texts])
+        for shape in (time.compared, time.ordered):
+            sql = f"SELECT {shape(sa.column('at')).compile(dialect=sqlite.dialect())} FROM t"
+            found = [value is not None for (value,) in connection.execute(sql)]
+            assert found == [time.decode(text) is not None for text in texts] == [True, False, False, False]
+    assert max(seen) <= LONGEST_TIME
+
+
+def test_a_text_with_a_nul_is_cut_by_what_follows_it_too(place: Place) -> None:
+    """SQLite's length of a text ends at a NUL; what Python would read does not."""
+    path = place.queue("q", failed("a"), failed("b"))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE async_tasks SET task_type = 'A' || char(0) || ? WHERE task_id = 'a'", ("x" * 500_000,))
+        connection.execute("UPDATE async_tasks SET updated_at = '2026' || char(0) || ? WHERE task_id = 'b'", ("x" * 500_000,))
+    connection.close()
+    assert len(place.run("list", "--where", "condition:*").out) < 20_000
+    plan = json.loads(place.run("plan", "--where", "condition:*", "--attempts", "reset", "--all").out)
+    assert plan["skipped"][TOO_LARGE.text] == 1
+
+
+MAPPED = """\
+  made:
+    plugin: sql_table
+    url: {url}
+    mapping:
+      table: jobs
+      key: id
+      status: {{column: status, ready: [queued], failed: [bounced], done: [sent]}}
+      attempts: tries
+      max_attempts: 5
+      requeue:
+        guard: [status, tries, worker]
+        set: {{status: queued}}
+        attempts: {{keep: {{effect: last_try}}}}
+"""
+MAPPED_DDL = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status VARCHAR(20), tries INTEGER, worker {text})"
+JOB = "INSERT INTO jobs VALUES (:id, 'bounced', 1, :worker)"
+
+
+@pytest.mark.parametrize("system", ["sqlite", "postgresql", "mysql"])
+def test_an_item_of_a_mapped_table_with_a_large_column_of_its_own_is_skipped(place: Place, system: str) -> None:
+    place.deadline = "60s"
+    with {"sqlite": lambda: nullcontext(f"sqlite:///{place.folder}/made.db"), "postgresql": postgres, "mysql": mariadb}[system]() as url:
+        made = sa.create_engine(sa.make_url(url).set(drivername={"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}[system]))
+        with made.begin() as connection:
+            connection.execute(sa.text(MAPPED_DDL.format(text="LONGTEXT" if system == "mysql" else "TEXT")))
+            large = secrets.token_hex(200_000)
+            connection.execute(sa.text(JOB), [{"id": 1, "worker": "w"}, {"id": 2, "worker": large}, {"id": 3, "worker": None}])
+        made.dispose()
+        place.sections["made"] = MAPPED.format(url=json.dumps(url))
+        plan = json.loads(place.run("plan", "--where", "condition:*", "--all").out)
+        assert (plan["selected"], plan["changes"], plan["skipped"]) == (3, 2, {TOO_LARGE.text: 1})
+        assert place.run("apply", plan["plan_id"], "--reason", "r", "--confirm", "2").code == 0

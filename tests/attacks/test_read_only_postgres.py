@@ -15,9 +15,8 @@ import sqlalchemy as sa
 from console.core.faults import BackendFault
 from console.core.ports import Never
 from console.process import SystemClock
-from console.sql.checks import server_findings
 from console.sql.database import Binds, BoundStatement
-from console.sql.postgres import PostgresDatabase, ServerSettings
+from console.sql.postgres import PostgresDatabase, ServerSettings, setting_findings
 from console.trail.store import open_trail
 from tests.attacks.proxy import dropping_options
 from tests.plugins.postgres_analyses.server import database, server
@@ -119,11 +118,11 @@ def test_a_server_that_does_not_keep_the_transaction_read_only_is_refused_before
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, dropping_options(url, Path(folder), lying) as through:
         db = PostgresDatabase(through, deadline=SOON)
         for _ in range(2):
-            with pytest.raises(BackendFault, match="lets this connection write"):
+            with pytest.raises(BackendFault, match="would let this read-only connection write"):
                 db.fetch("SELECT write_only() FROM jobs", ())
-            with pytest.raises(BackendFault, match="lets this connection write"):
+            with pytest.raises(BackendFault, match="would let this read-only connection write"):
                 list(db.stream(statement_of("SELECT write_only() FROM jobs"), NOON, Never()))
-        with pytest.raises(BackendFault, match="lets this connection write"):
+        with pytest.raises(BackendFault, match="would let this read-only connection write"):
             db.has_index("jobs", ["id"])
         db.close()
     assert stolen(url) == 0
@@ -137,7 +136,7 @@ def test_a_statement_that_divides_by_zero_is_not_taken_for_a_writable_server(db:
 
 @pytest.mark.parametrize(("version", "may", "warned"), [(150004, True, True), (150004, False, False), (160000, True, False)])
 def test_check_says_that_an_old_server_lets_a_reader_create_large_objects(version: int, may: bool, warned: bool) -> None:
-    found = list(server_findings(ServerSettings(version, may, True), "auditor"))
+    found = list(setting_findings(ServerSettings(version, may, True), "auditor"))
     assert ["large objects" in finding.message for finding in found] == [True] * warned
 
 
@@ -146,7 +145,7 @@ def test_a_new_server_refuses_large_objects_while_reading(db: PostgresDatabase) 
     if settings.version >= 160000:
         with pytest.raises(BackendFault, match="may only read"):
             db.fetch("SELECT lo_create(0)", ())
-    assert bool(list(server_findings(settings, "x"))) == (settings.version < 160000 or not settings.durable_commits)
+    assert bool(list(setting_findings(settings, "x"))) == (settings.version < 160000 or not settings.durable_commits)
 
 
 def test_a_trail_behind_a_pooler_that_drops_the_options_is_in_its_own_schema(url: str) -> None:

@@ -57,6 +57,10 @@ def facts(**other: object) -> dict[str, object]:
         lambda: canonical({"nested": {"server": facts()}}), lambda: canonical({"why": '"server":' + json.dumps(facts())}),
         lambda: f'{{"server":{json.dumps(facts())},"server":{{"session_user":"ann"}}}}',
         lambda: f'{{"server":{json.dumps(facts())},"\\u0073erver":{{"session_user":"ann"}}}}',
+        # other keys that became these where the trigger left out what jsonb cannot hold
+        lambda: canonical({"server": facts(session_user="ann"), "server\\": facts()}),
+        lambda: canonical({"server": facts(session_user="ann", **{"session_user\\": "postgres"})}),
+        lambda: canonical({"server": facts(session_user="ann", **{"sessionéuser": "postgres"})}),
     ],
 )
 def test_a_record_with_other_facts_is_refused(url: str, body: object) -> None:

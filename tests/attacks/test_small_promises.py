@@ -58,13 +58,41 @@ def test_a_stray_distribution_takes_no_plugin_over(place: Place, name: str) -> N
     assert all("not used" in row["problem"] for row in claims)
 
 
+DAMAGED = {
+    "no METADATA": {"entry_points.txt": CLAIMS.encode()},
+    "an empty METADATA": {"METADATA": b"", "entry_points.txt": CLAIMS.encode()},
+    "not UTF-8": {"METADATA": b"Name: odd\nVersion: 1\n", "entry_points.txt": b"\xff\xfe[retriage.backends]\n"},
+    "a METADATA that is not UTF-8": {"METADATA": b"Name: \xff\xfe\nVersion: \xff\n", "entry_points.txt": CLAIMS.encode()},
+    "not entry points": {"METADATA": b"Name: odd\nVersion: 1\n", "entry_points.txt": b"[[[\n= = =\n"},
+}
+
+
+@pytest.mark.parametrize("files", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_distribution_hides_nothing_of_ours_and_of_others(place: Place, files: dict[str, bytes]) -> None:
+    info = place.folder / "site" / "odd-0.0.1.dist-info"
+    info.mkdir(parents=True)
+    for name, content in files.items():
+        (info / name).write_bytes(content)
+    distribution(place.folder / "site", "sound", "[retriage.backends]\nsound = stranger:Stranger\n")
+    place.queue("q", failed("a"))
+    config = str(place.write_config())
+    for arguments in (["--help"], ["--config", config, "list"], ["--config", config, "check"]):
+        done = run(place.folder, *arguments)
+        assert done.returncode == 0, done.stderr
+    done = run(place.folder, "plugins")
+    listed = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {row["name"] for row in listed if row["distribution"] == "retriage"} == registry.OWN.keys()
+    assert [row["distribution"] for row in listed if row["name"] == "sound"] == ["sound"]
+    assert "nternal error" not in run(place.folder, "nosuch").stderr
+
+
 def test_our_own_plugins_are_those_of_the_package() -> None:
     points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     assert points["retriage.backends"] == registry.OWN
     assert points["retriage.commands"] == commands.OWN_FAMILIES
 
 
-INVISIBLE = ["", " \t\n", "\u200b\u200d", "\u2800", "\u00a0\u3000", "\u3164", "\u202e\u2066", "\ufe0f", "\x00\x1b", "\u0301", "\U000e0041"]
+INVISIBLE = ["", "\U0001d159", "\ufffc", " \t\n", "\u200b\u200d", "\u2800", "\u00a0\u3000", "\u3164", "\u202e\u2066", "\ufe0f", "\x00\x1b", "\u0301", "\U000e0041", "\U00013441"]
 
 
 @pytest.mark.parametrize("reason", INVISIBLE)
@@ -78,6 +106,16 @@ def test_an_override_needs_a_visible_reason(place: Place) -> None:
     place.queue("q", failed("a"))
     done = place.run("requeue", "--key", "q/a", "--reason", "\u200b\u2800", "--confirm", "1")
     assert (done.code, "a reason is required" in done.err) == (3, True)
+
+
+def test_the_owner_of_a_cause_is_nobody_or_somebody_who_can_be_seen(place: Place) -> None:
+    place.queue("q", failed("a"))
+    cause = place.run("causes").out.split('"cause": "')[1].split('"')[0]
+    assert place.run("causes", "assign", cause, "bo").code == 0
+    assert place.run("causes", "assign", cause, "\u2800\u200b").code == 2
+    assert '"owner": "bo"' in place.run("causes").out
+    assert place.run("causes", "assign", cause, "").code == 0
+    assert '"owner": "bo"' not in place.run("causes").out
 
 
 def test_the_switch_of_the_tests_does_nothing_in_the_product(place: Place) -> None:
@@ -94,6 +132,7 @@ def test_the_switch_of_the_tests_does_nothing_in_the_product(place: Place) -> No
 
 async def test_a_read_only_console_saves_no_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)  # without the dialog, the letters are keys, and one of them exports
     async with opened(small_world(tmp_path, 20, read_only=True)) as pilot:
         await failures(pilot)
         await pilot.press("w")

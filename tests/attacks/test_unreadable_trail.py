@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,3 +68,10 @@ def test_a_role_with_the_rights_to_read_verifies_it(url: str, reader: str, tmp_p
     run(url, server_side)
     with trail_at(reader, read_only=True) as trail:
         assert trail.verified(str(tmp_path / "anchors")).ok
+
+
+def test_a_pipe_in_place_of_the_file_is_neither_intact_nor_broken(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "trail.db")
+    with trail_at(f"sqlite:///{tmp_path}/trail.db") as trail, pytest.raises(TrailUnreadable) as caught:
+        trail.verified()
+    assert caught.value.exit_code == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import sqlite3
 import subprocess
 import sys
@@ -47,6 +48,8 @@ class Place:
     capsys: pytest.CaptureFixture[str]
     sections: dict[str, str] = field(default_factory=dict)
     console: str = ""
+    after: str = ""
+    """More sections of the config."""
     deadline: str = "500ms"
 
     @property
@@ -67,6 +70,13 @@ class Place:
         self.attach(name, more=more)
         return path
 
+    def use_wal(self, *names: str) -> None:
+        """Else a sample reads a queue for 50 ms at most, which is not enough on a busy machine."""
+        for name in names:
+            connection = sqlite3.connect(self.folder / f"{name}.db")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.close()
+
     def contract_queue(self, name: str, *rows: tuple[Any, ...], more: str = "") -> Path:
         path = self.folder / f"{name}.db"
         with sqlite3.connect(path) as connection:
@@ -77,10 +87,12 @@ class Place:
         return path
 
     def write_config(self) -> Path:
-        text = f"console:\n  deadline: {self.deadline}\n{self.console}backends:\n{''.join(self.sections.values()) or '  {}'}"
-        self.config.write_text(text)
-        self.config.chmod(0o600)
-        return self.config
+        """Replaced at once: a process that was started earlier may be reading it."""
+        text = f"console:\n  deadline: {self.deadline}\n{self.console}backends:\n{''.join(self.sections.values()) or '  {}'}{self.after}"
+        new = self.folder / f"config.yaml.{secrets.token_hex(4)}"
+        new.write_text(text)
+        new.chmod(0o600)
+        return new.replace(self.config)
 
     def run(self, *arguments: str) -> Done:
         """In this process."""

@@ -13,8 +13,7 @@ import pytest
 from tests.cli.place import Place, failed
 
 ALTERED = "retriage: The stored plan was altered: {id}. Make a new plan; do not apply this one. Run `retriage trail verify`.\n"
-UNUSABLE = "retriage: {trail}: The trail cannot be used: "
-BROKEN, UNREADABLE, REFUSED, USAGE = 5, 4, 3, 2
+BROKEN, UNREADABLE, USAGE = 5, 4, 2
 
 
 def proposed(place: Place) -> tuple[str, Path, Path]:
@@ -114,16 +113,21 @@ def test_a_file_that_is_no_trail_is_broken_and_the_list_goes_on(
     assert (place.run("list").code, status(queue)) == (0, "FAILED")
 
 
-VERSIONS = [("UPDATE trail_schema SET version = 99", "99"), ("UPDATE trail_schema SET version = 'x'", "x"), ("DELETE FROM trail_schema", "None")]
+VERSIONS = [
+    ("UPDATE trail_schema SET version = 99", "format 99"), ("UPDATE trail_schema SET version = 'x'", "format x"),
+    ("DELETE FROM trail_schema", "no format"),
+]
 
 
 @pytest.mark.parametrize(("sql", "found"), VERSIONS)
 def test_tables_of_another_version_are_left_alone(place: Place, sql: str, found: str) -> None:
     id, trail, queue = proposed(place)
     edit(trail, sql)
-    done = place.run("apply", id, "--reason", "r", "--confirm", "1")
-    assert done.code == REFUSED
-    assert done.err.startswith(UNUSABLE.format(trail=trail) + f"it has format {found}, but this version of Retriage needs format ")
+    for asked in (["apply", id, "--reason", "r", "--confirm", "1"], ["trail", "verify"], ["trail", "list"]):
+        done = place.run(*asked)
+        assert done.code == UNREADABLE
+        message = f"it has {found}, but this version of Retriage needs format "
+        assert done.err.startswith(f"retriage: {trail}: The trail cannot be read: {message}")
     assert status(queue) == "FAILED"
 
 

@@ -65,6 +65,18 @@ def test_a_plan_over_a_backend_that_could_not_be_opened_is_no_success(
     assert place.run("plan", "--all", "--backend", "q").code == 0
 
 
+@pytest.mark.parametrize("command", ["plan", "requeue", "discard"])
+def test_a_plan_over_a_backend_that_does_not_answer_is_no_success(place: Place, command: str) -> None:
+    """It was opened: nothing is read before the plan asks."""
+    place.queue("gone", failed("a")).unlink()
+    place.queue("q", failed("a"))
+    arguments = [] if command == "plan" else ["--reason", "x", "--confirm", "1"]
+    for options, code in ((["--backend", "gone"], NONE_ANSWERED), ([], SOME_FAILED)):
+        done = place.run(command, "--all", *options, *arguments)
+        assert (done.code, done.out) == (code, "")
+        assert "there is no such file" in done.err
+
+
 def test_an_undo_that_lost_a_race_names_the_plan_to_apply(place: Place) -> None:
     path = place.queue("q", failed("a"), failed("b"))
     plan = out(place, "plan", "--all")
@@ -107,7 +119,7 @@ def test_the_id_of_an_item_is_plain_and_its_key_encoded(place: Place) -> None:
     assert out(place, "show", item["key"])["id"] == item["id"]
 
 
-def test_a_finding_is_told_once() -> None:
+def test_a_finding_is_printed_once() -> None:
     """A missing privilege is found by its own check and again by reading."""
     same = Finding(Severity.ERROR, "privileges", "q.db: it is not readable")
     found = [same, Finding(Severity.OK, "clock", "agrees"), same._replace(subject="reading")]

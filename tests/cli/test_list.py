@@ -12,7 +12,7 @@ from tests.cli.place import Place, at, failed, retrying
 
 FIELDS = [
     "key", "backend", "id", "type", "native_status", "condition", "attempts", "max_attempts", "next_retry_at",
-    "will_run_again", "why", "error", "cause", "recoverable", "created_at", "updated_at",
+    "will_run_again", "why", "error", "cause", "recoverable", "created_at", "updated_at", "expires_at",
 ]
 
 
@@ -39,7 +39,7 @@ def test_a_pipe_gets_json_lines_with_exactly_these_fields(two: Place) -> None:
         "condition": "retrying", "attempts": 1, "max_attempts": 4, "will_run_again": True, "why": "",
         "next_retry_at": at(600).replace("+00:00", "Z"), "error": "ERR_TIMEOUT: too slow",
         "cause": by_key["one/b"]["cause"], "recoverable": True,
-        "created_at": at(-7200).replace("+00:00", "Z"), "updated_at": at(-60).replace("+00:00", "Z"),
+        "created_at": at(-7200).replace("+00:00", "Z"), "updated_at": at(-60).replace("+00:00", "Z"), "expires_at": None,
     }
     assert (by_key["one/a"]["condition"], by_key["one/a"]["why"]) == ("terminal", "4 of 4 attempts used")
     assert by_key["two/c"]["condition"] == "failed"
@@ -127,7 +127,7 @@ def test_a_long_filter_is_answered_or_refused_never_blamed_on_the_backend(place:
     (("list", "--where", "updated<soon"), "retriage: 'soon' is not a time (column 9). Write a duration (15m, 2h, 1d12h), or a date or time in UTC (2026-11-01, 2026-11-01T12:00Z)."),
     (("list", "--where", "type:x backend:tow"), "retriage: No backend named 'tow' (column 8). Did you mean 'two'?"),
     (("list", "--backend", "tow"), "retriage: No backend named 'tow'. Did you mean 'two'?"),
-    (("list", "--sort", "colour"), "retriage: Cannot sort by 'colour'. Sort by updated, created, next, attempts, type, id; add :asc or :desc for the direction."),
+    (("list", "--sort", "colour"), "retriage: Cannot sort by 'colour'. Sort by updated, created, next, attempts, type, id, backend; add :asc or :desc for the direction."),
     (("list", "--limit", "-1"), "retriage: --limit: '-1' is not a whole number such as 100. See `retriage list --help`."),
     (("list", "--limit", "many"), "retriage: --limit: 'many' is not a whole number such as 100. See `retriage list --help`."),
     (("lits",), "retriage: Unknown command 'lits'. Did you mean 'list'?"),

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from console.core.faults import DeadlineExceeded
 from tests.cli.place import Done, Place
 from tests.plugins.postgres_analyses.server import database
 from tests.plugins.sql_table.systems import SYSTEMS
@@ -102,6 +103,11 @@ TABLES = {
         attempts="keep",
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def patient(place: Place) -> None:
+    place.deadline = "60s"
 
 
 @pytest.fixture
@@ -206,6 +212,7 @@ def test_a_preset_is_recognised_by_its_tables(place: Place, preset: str) -> None
 
 def test_a_preset_is_found_in_another_schema_and_a_table_that_only_shares_its_name_is_not(place: Place) -> None:
     moved = SYSTEMS["river"].ddl.replace("river_job", "queue.river_job").replace("queue.river_job_", "river_job_")
+    moved = moved.replace("TABLE river_queue", "TABLE queue.river_queue")
     ddl = f"CREATE SCHEMA queue; CREATE TABLE que_jobs (id int PRIMARY KEY, x int); {moved}"
     with database(ddl) as url:
         done = place.run("map", url)
@@ -224,7 +231,7 @@ def last_line(done: Done) -> str:
 def test_what_map_refuses(place: Place, at: Callable[[HomeMade], tuple[str, Run]]) -> None:
     url, _ = at(TABLES["jobs"])
     secret = "retriage: A password on the command line can be read by everyone on this machine."
-    fix = " Use a passfile (~/.pgpass, PGPASSFILE), or name a configured backend instead of a URL."
+    fix = " Write ${NAME} for it, with the URL in single quotes, and set that variable; or use a passfile (~/.pgpass, PGPASSFILE)."
     place.attach("queue")
     place.sections["files"] = "  files: {plugin: file_queue, path: /tmp/x}\n"
     for arguments, line in (
@@ -236,10 +243,10 @@ def test_what_map_refuses(place: Place, at: Callable[[HomeMade], tuple[str, Run]
         ([url, "--table", "job"], "retriage: There is no table 'job'. Did you mean jobs?"),
         ([url, "--output", str(place.config)], f"retriage: {place.config} already exists."
          " Name a new file; nothing is overwritten."),
-        ([url, "--format", "csv"], "retriage: --format is for the list of items, which is printed only with --output."
+        ([url, "--format", "csv"], "retriage: --format applies to the list of items, which needs --output."
          " Add --output FILE, or leave out --format."),
-        (["mysql://db/app"], "retriage: databases of type mysql are not supported. Write sqlite:///PATH or"
-         " postgresql://USER@HOST/DATABASE."),
+        (["oracle://db/app"], "retriage: databases of type oracle are not supported. Write sqlite:///PATH,"
+         " postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE."),
         (["sqlite:////nowhere/x.db"], "retriage: /nowhere/x.db: Cannot connect: there is no such file. Check the"
          " path in the url."),
     ):
@@ -292,6 +299,20 @@ def test_looking_changes_nothing_on_disk(place: Place, at: Callable[[HomeMade], 
     assert (path.read_bytes(), after) == before
 
 
+def test_a_server_that_does_not_answer_in_time_is_not_taken_for_another_system(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tables would be guessed at, although a preset fits them."""
+    def slow(*_: object) -> None:
+        raise DeadlineExceeded("no answer after 5s")
+
+    with SYSTEMS["que"].queue() as queue:
+        monkeypatch.setattr("plugins.sql_table.discovery.resolve", slow)
+        done = place.run("map", queue.url)
+        assert done.code == 1
+        assert last_line(done) == "retriage: Timed out: no answer after 5s"
+
+
 HOSTILE = 'x"\n# injected: true\nrequeue: {}\n\x1b]52;c;aGk=\x07'
 
 
@@ -334,7 +355,7 @@ def test_an_unknown_word_is_never_ready(place: Place, tmp_path: Path) -> None:
         CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT NOT NULL DEFAULT 'queued', attempts INTEGER, last_error TEXT);
         INSERT INTO jobs VALUES (1, 'queued', 0, NULL), (2, 'on_hold', 0, NULL), (3, 'approval', 0, NULL), (4, 'failed', 3, 'x')""")
     assert "  ready: [queued]" in lines
-    assert "#   on_hold: 1 rows" in lines
+    assert "#   on_hold: 1 row" in lines
     assert "    status: queued" in lines
 
 
@@ -355,6 +376,15 @@ def test_a_target_that_is_not_known_is_left_open_with_the_choices(place: Place, 
     assert choices in lines
 
 
+def test_a_default_whose_meaning_is_not_known_is_named(place: Place, tmp_path: Path) -> None:
+    """Nobody knows whether a worker takes a draft."""
+    _, lines = proposal_for(place, tmp_path, """
+        CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT DEFAULT 'draft', attempts INTEGER, last_error TEXT);
+        INSERT INTO jobs VALUES (1, 'approved', 0, NULL), (4, 'failed', 3, 'x')""")
+    assert "requeue:" not in lines
+    assert "# requeue: which status does its system give to new rows? draft is the column's default." in lines[-2]
+
+
 @pytest.mark.parametrize("ddl", [
     "CREATE TABLE mail_sent (id INTEGER PRIMARY KEY, status TEXT DEFAULT 'pending', attempts INTEGER, last_error TEXT, sent_at TEXT);"
     " INSERT INTO mail_sent VALUES (1, 'failed', 1, 'x', NULL), (2, 'pending', 0, NULL, NULL)",
@@ -373,10 +403,33 @@ def test_a_table_of_results_or_sent_things_is_reported_and_not_requeued(place: P
 def test_a_proposal_that_check_would_refuse_is_not_called_usable(place: Place, tmp_path: Path) -> None:
     done, _ = proposal_for(place, tmp_path, """
         CREATE TABLE jobs (id INTEGER PRIMARY KEY, dead_at TEXT, processed INTEGER, attempts INTEGER, error TEXT, run_at TEXT);
-        INSERT INTO jobs VALUES (1, '2026-11-01T10:00:00Z', 0, 3, 'x', '2026-11-01T10:00:00Z')""")
+        INSERT INTO jobs VALUES (1, '2026-11-01T10:00:00Z', 1, 3, 'x', '2026-11-01T10:00:00Z')""")
     assert done.code == 1
     assert done.out.startswith("# Not usable yet, correct it first. ")
     assert "Read and correct it, save it" not in done.out
+
+
+@pytest.mark.parametrize(("columns", "why"), [
+    ("attempts_left INTEGER, max_attempts INTEGER", "attempts_left counts down"),
+    ("remaining_tries INTEGER, allowed_tries INTEGER", "remaining_tries counts down"),
+    ("retries INTEGER DEFAULT 3, most INTEGER", "retries of new rows is 3, so it may count down"),
+])
+def test_a_limit_or_a_counter_of_what_is_left_is_never_set_to_zero(
+    place: Place, tmp_path: Path, columns: str, why: str
+) -> None:
+    done, lines = proposal_for(place, tmp_path, f"""
+        CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT DEFAULT 'queued', {columns}, last_error TEXT);
+        INSERT INTO jobs VALUES (1, 'failed', 0, 3, 'x'), (2, 'queued', 3, 3, NULL), (3, 'cancelled', 3, 3, NULL)""")
+    assert done.code == 0
+    assert f"# requeue: no proposal; {why}. Add what its own system writes to run an item again" in lines
+    assert not [line for line in lines if line.startswith(("attempts:", "requeue:", "discard:"))]
+
+
+def test_the_time_of_the_last_failure_does_not_end_an_item(place: Place, tmp_path: Path) -> None:
+    _, lines = proposal_for(place, tmp_path, """
+        CREATE TABLE jobs (id INTEGER PRIMARY KEY, last_failed_at TEXT, attempts INTEGER, error TEXT, next_run_at TEXT);
+        INSERT INTO jobs VALUES (1, '2026-11-01T10:00:00Z', 1, 'x', '2036-11-01T10:00:00Z')""")
+    assert not [line for line in lines if "last_failed_at" in line]
 
 
 def test_a_limit_of_retries_allows_one_execution_more(place: Place, tmp_path: Path) -> None:
@@ -384,3 +437,79 @@ def test_a_limit_of_retries_allows_one_execution_more(place: Place, tmp_path: Pa
         CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT DEFAULT 'queued', attempts INTEGER, max_retries INTEGER, error TEXT);
         INSERT INTO jobs VALUES (1, 'queued', 0, 3, NULL)""")
     assert 'max_attempts: {expression: "job.\\"max_retries\\" + 1"}' in lines
+
+
+JOBS = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, attempts INTEGER, last_error TEXT, run_at TEXT, {});"
+
+
+@pytest.mark.parametrize("type", ["INTEGER", "BOOLEAN"])
+def test_a_flag_that_is_not_set_is_not_done(place: Place, tmp_path: Path, type: str) -> None:
+    """Otherwise every job would be shown as done, and nothing would need attention."""
+    proposal_for(place, tmp_path, JOBS.format(f"done {type}") + """
+        INSERT INTO jobs VALUES (1, 3, 'x', '2026-11-01T10:00:00Z', 0), (2, 1, NULL, '2026-11-01T10:00:00Z', 1),
+            (3, 0, NULL, '2026-11-01T10:00:00Z', NULL)""")
+    assert conditions(place, tmp_path) == {"1": "failed", "2": "done", "3": "waiting"}
+
+
+@pytest.mark.parametrize("column", ["done TEXT", "is_done TEXT", "is_finished BOOLEAN", "held INTEGER"])
+def test_beside_a_flag_that_is_not_known_nothing_is_ready(place: Place, tmp_path: Path, column: str) -> None:
+    done, lines = proposal_for(place, tmp_path, JOBS.format(f"failed_at TEXT, {column}") + """
+        INSERT INTO jobs VALUES (1, 3, 'x', '2026-11-01T10:00:00Z', '2026-11-01T10:00:00Z', '1'),
+            (2, 0, NULL, '2026-11-01T10:00:00Z', NULL, '0')""")
+    assert done.code == 0
+    assert conditions(place, tmp_path) == {"1": "terminal", "2": "unknown"}
+    todo = f"nothing is known about {column.split()[0]}. Add what its own system writes to run an item again"
+    assert f"# requeue: no proposal; {todo}" in lines
+
+
+def test_a_table_of_which_only_a_flag_is_not_known_says_what_to_give(place: Place, tmp_path: Path) -> None:
+    done, lines = proposal_for(place, tmp_path, """
+        CREATE TABLE jobs (id INTEGER PRIMARY KEY, is_finished BOOLEAN, attempts INTEGER, run_at TEXT)""")
+    assert done.code == 1
+    wanted = "mapping.status: give a column, an expression or a list of cases."
+    assert lines[0] == f"# Not usable yet, correct it first. {wanted}"
+
+
+@pytest.mark.parametrize(("column", "word"), [
+    ("cancelled_at TEXT", "cancelled"), ("deleted_at TEXT", "deleted"), ("is_archived INTEGER", "archived"),
+])
+def test_an_item_that_was_cancelled_or_deleted_is_not_requeued(
+    place: Place, tmp_path: Path, column: str, word: str
+) -> None:
+    _, lines = proposal_for(place, tmp_path, JOBS.format(f"failed_at TEXT, {column}") + """
+        INSERT INTO jobs VALUES (1, 3, 'x', '2026-11-01', '2026-11-01', '1'), (2, 3, 'x', '2026-11-01', '2026-11-01', NULL)""")
+    assert "requeue:" in lines
+    assert conditions(place, tmp_path) == {"1": "cancelled", "2": "terminal"}
+    (tmp_path / "made.db").unlink()
+    _, lines = proposal_for(place, tmp_path, JOBS.format(f"status TEXT DEFAULT 'pending', {column}") + """
+        INSERT INTO jobs VALUES (1, 3, 'x', '2026-11-01', 'failed', '1'), (2, 3, 'x', '2026-11-01', 'failed', NULL)""")
+    assert "    status: pending" in lines, "the column's default, although no row has it"
+    mapping = tmp_path / "mapping.yaml"
+    mapping.write_text("\n".join(lines))
+    attach(place, f"sqlite:///{tmp_path / 'made.db'}", mapping)
+    planned = json.loads(place.run("plan", "--key", "made/1", "--key", "made/2", "--attempts", "reset").out)
+    assert planned["skipped"] == {f"It was {word}.": 1}
+
+
+def conditions(place: Place, tmp_path: Path) -> dict[str, str]:
+    """What the proposal shows."""
+    mapping = tmp_path / "shown.yaml"
+    done = place.run("map", str(tmp_path / "made.db"), "--output", str(mapping))
+    return {item["id"]: item["condition"] for item in map(json.loads, done.out.splitlines())}
+
+
+def test_a_column_of_times_that_is_still_empty_is_used(place: Place, tmp_path: Path) -> None:
+    _, lines = proposal_for(place, tmp_path, """
+        CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT DEFAULT 'queued', attempts INTEGER, next_attempt_at TEXT, updated_at TEXT);
+        INSERT INTO jobs VALUES (1, 'queued', 0, NULL, '2026-11-01 10:00:00')""")
+    assert "next_run: next_attempt_at" in lines
+    assert "times: datetime" in lines
+
+
+def test_what_a_worker_may_have_left_in_a_row_is_pointed_out(place: Place, tmp_path: Path) -> None:
+    """A status alone does not make a row ready where workers take only rows that nobody has locked."""
+    _, lines = proposal_for(place, tmp_path, """
+        CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT DEFAULT 'queued', attempts INTEGER, locked_by TEXT, last_error TEXT);
+        INSERT INTO jobs VALUES (1, 'queued', 0, NULL, NULL), (2, 'failed', 3, 'w1', 'x')""")
+    at = lines.index("    status: queued")
+    assert lines[at + 1] == "#    locked_by: null  if its workers take only rows where it is empty"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Iterator, Mapping
 
 import pytest
 
-from console.cli.commands import GROUP, Adder
+from console.cli.adder import Adder
+from console.cli.commands import GROUP
 from console.cli.parser import build_parser, parse
 from console.core.faults import UsageFault
 
@@ -27,11 +30,25 @@ def test_a_command_alone_is_what_it_is_among_all(name: str) -> None:
     assert set(commands_of(some[name])) == set(commands_of(WHOLE[name]))
 
 
+def every_command(commands: Mapping[str, argparse.ArgumentParser]) -> Iterator[argparse.ArgumentParser]:
+    for command in commands.values():
+        yield command
+        yield from every_command(commands_of(command))
+
+
+@pytest.mark.parametrize("command", list(every_command(WHOLE)), ids=lambda command: command.prog)
+def test_every_example_of_the_help_is_a_command_line(command: argparse.ArgumentParser) -> None:
+    examples = re.findall(r"^  (retriage .+)$", command.format_help().partition("examples:\n")[2], re.M)
+    assert examples or commands_of(command)
+    for example in examples:
+        parse(shlex.split(example.partition(" > ")[0])[1:], "0")
+
+
 def test_a_word_that_is_a_value_hides_no_command() -> None:
     assert parse(["--config", "list", "plan", "--where", "trail"], "0").run == "console.cli.plans.plan"
 
 
-def test_a_mistyped_command_is_held_against_all_of_them() -> None:
+def test_a_mistyped_command_is_compared_with_all_of_them() -> None:
     with pytest.raises(UsageFault, match="Unknown command 'trial'") as caught:
         parse(["trial", "--where", "list"], "0")
     assert caught.value.fix == "Did you mean 'trail'?"
@@ -56,7 +73,7 @@ def test_a_plugin_brings_commands_and_a_broken_one_breaks_no_other(monkeypatch: 
         family("old", "archive old items", "archive_old", "archive old")
 
     points = [Point("broken", ImportError("no module")), Point("archive", declare)]
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points if group == GROUP else [])
+    monkeypatch.setattr("console.core.entry_points.entry_points", lambda group: points if group == GROUP else [])
     assert parse(["archive", "old"], "0").run == "my_queue.commands.archive_old"
     assert parse(["list"], "0").run == "console.cli.items.list_items"
     with pytest.raises(UsageFault, match="Unknown command 'broken'"):

@@ -1,4 +1,4 @@
-"""`state`: what an operator of a pipeline types, from inspecting to backfilling, and every rail on the way."""
+"""`state`: what an operator of a pipeline types, from inspecting to backfilling, and every rule on the way."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_write_is_planned_confirmed_recorded_undone_and_leaves_raw_data(place:
     before, raw = pipeline.sql("SELECT * FROM partition_state ORDER BY 1, 2, 3, 4"), tree_hash(pipeline.raw)
     refused = place.run("state", *arguments, "--reason", "because")
     assert refused.code == REFUSED
-    assert f"{count} of {count} selected items\n" in refused.err
+    assert f"{count} of {count} selected item{'s' * (count > 1)}\n" in refused.err
     assert f"Confirm with --confirm {count}." in refused.err
     assert pipeline.sql("SELECT * FROM partition_state ORDER BY 1, 2, 3, 4") == before
     done = place.run("state", *arguments, "--reason", "because", "--ticket", "OPS-9", "--confirm", str(count))
@@ -235,7 +235,7 @@ def test_from_twenty_on_the_number_is_typed(place: Place, items: int, question: 
         pipeline.put(Partition("ads", "c1", "spend", day(ago)))
     arguments = ["-m", "console", "--config", str(place.write_config()), "state", "retry", "--customer-id", "c1", "--reason", "r"]
     surroundings: Any = {**environment(place.folder), "TERM": "xterm"}
-    child = pexpect.spawn(sys.executable, arguments, env=surroundings, encoding="utf-8", timeout=PATIENCE)
+    child = pexpect.spawn(sys.executable, arguments, env=surroundings, encoding="utf-8", timeout=PATIENCE, use_poll=True)
     child.expect_exact(question)
     child.sendline("y")
     child.expect(pexpect.EOF)

@@ -20,7 +20,7 @@ def seen(place: Place, *arguments: str, width: int = 80, **env: str) -> str:
     command = ["-m", "console", "--config", str(place.write_config()), *arguments]
     surroundings: Any = {**environment(place.folder), "TERM": "xterm-256color", **env}
     surroundings.pop("COLUMNS")
-    child = pexpect.spawn(sys.executable, command, env=surroundings, dimensions=(24, width), encoding="utf-8", timeout=PATIENCE)
+    child = pexpect.spawn(sys.executable, command, env=surroundings, dimensions=(24, width), encoding="utf-8", timeout=PATIENCE, use_poll=True)
     text: str = child.read()
     child.close()
     assert child.exitstatus == 0

@@ -71,6 +71,7 @@ def test_a_row_that_changed_since_the_preview_is_not_touched(place: Place, queue
     op = json.loads(place.run("overrides", "list").out)["override_id"]
     shown = json.loads(place.run("overrides", "show", op, "--items").out)
     details = {item["key"]: (item["outcome"], item["detail"]) for item in shown["items"]}
+    assert len(details) == len(shown["items"]) == 2, "each item once"
     assert details["q/b"] == ("requeued", "")
     assert {item["key"]: item["result"] for item in shown["items"]} == {"q/a": None, "q/b": "not_run_yet"}
     assert shown["results"]["not_run_yet"] == 1
@@ -220,7 +221,7 @@ def test_a_prompt_takes_the_typed_number(place: Place, queue: Path) -> None:
     arguments = ["-m", "console", "--config", str(place.write_config()), "requeue", "--where", "condition:terminal"]
     surroundings: Any = {**environment(place.folder), "TERM": "xterm"}
     for typed, code in (("yes", REFUSED), ("2", REFUSED), ("3", 0)):
-        child = pexpect.spawn(sys.executable, [*arguments, "--reason", "r"], env=surroundings, encoding="utf-8", timeout=PATIENCE)
+        child = pexpect.spawn(sys.executable, [*arguments, "--reason", "r"], env=surroundings, encoding="utf-8", timeout=PATIENCE, use_poll=True)
         child.expect("Type the number to confirm: ")
         child.sendline(typed)
         child.expect(pexpect.EOF)

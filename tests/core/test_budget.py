@@ -38,6 +38,27 @@ def test_all_figures_together_keep_within_the_share(found: list[float]) -> None:
     assert share <= 0.01 + 2 * first / 20_000.0
 
 
+periods = st.sampled_from([5.0, 30.0, 60.0, 300.0])
+
+
+@settings(max_examples=examples(40))
+@given(st.lists(st.tuples(st.floats(0.01, 3.0), periods), min_size=1, max_size=8))
+def test_figures_that_are_wanted_once_a_minute_keep_within_the_share_too(found: list[tuple[float, float]]) -> None:
+    """The history wants its figures every minute, the failures of the day every 30 s, a check every 5 minutes."""
+    budget, now, spent, end = ReadingBudget(), 0.0, 0.0, 20_000.0
+    due = dict.fromkeys(range(len(found)), 0.0)
+    while now < end:
+        for number, (cost, every) in enumerate(found):
+            if now >= due[number]:
+                due[number] = now + every
+                if budget.wait(number, now, every) <= 0:
+                    now, spent = now + cost, spent + cost
+                    budget.note(number, Meter(cost, 1), now)
+        now += 5.0
+    first = sum(cost for cost, _ in found)
+    assert spent / now <= 0.01 + 2 * first / end
+
+
 def test_a_read_of_two_seconds_waits_for_two_hundred() -> None:
     budget = ReadingBudget()
     budget.note("counts", Meter(2.0, 1), 1_000.0)
@@ -66,6 +87,30 @@ def test_the_way_to_the_server_and_back_is_not_its_time() -> None:
     budget.note("counts", Meter(0.430, 2), 0.0)
     assert budget.cost("counts") == pytest.approx(0.030)
     assert budget.wait("counts", 0.0) == 5.0
+
+
+def test_one_slow_answer_is_not_taken_for_the_way_to_the_server() -> None:
+    """The first answer comes while the console starts. With it as the round trip, every read would seem to be free."""
+    budget = ReadingBudget()
+    budget.answered_in(0.050)
+    budget.note("page", Meter(0.120, 3), 0.0)
+    assert budget.wait("page", 0.0) == pytest.approx(12.0)
+    for trip in (0.001, 0.002):
+        budget.answered_in(trip)
+    assert budget.cost("page") == pytest.approx(0.117)
+
+
+def test_reads_before_the_way_to_the_server_is_known_do_not_wait_for_it_afterwards() -> None:
+    budget = ReadingBudget()
+    budget.note("counts", Meter(3.910, 13), 0.0)
+    assert budget.wait("counts", 1.0) == pytest.approx(390.0)
+    for trip in (0.300, 0.310, 0.300):
+        budget.answered_in(trip)
+    assert budget.wait("counts", 1.0) == 4.0
+    budget.answered_in(0.100)
+    budget.note("page", Meter(0.410, 1), 1.0)
+    budget.answered_in(0.010)
+    assert budget.cost("page") == pytest.approx(0.310), "the line was slower then"
 
 
 def test_a_slow_server_is_read_less_often_and_a_recovered_one_at_once() -> None:
@@ -111,3 +156,14 @@ def test_a_backend_that_reports_nothing_took_all_the_time() -> None:
         sum(range(100_000))
     assert meter.statements == 0
     assert meter.seconds > 0
+
+
+def test_a_read_that_is_repeated_more_often_than_the_refresh_shares_with_the_figures_on_screen() -> None:
+    budget = ReadingBudget()
+    alone = budget.rest_after("canary", Meter(1.0, 1), 0.0, 0.5)
+    assert alone == pytest.approx(100.0)
+    assert budget.rest_after("canary", Meter(0.0, 1), 100.0, 0.5) == 0.5
+    budget.wait("causes", 100.0)
+    budget.note("causes", Meter(10.0, 1), 100.0)
+    assert budget.rest_after("canary", Meter(1.0, 1), 100.0, 0.5) == pytest.approx(200.0)
+    assert budget.wait("causes", 100.0) == pytest.approx(2_000.0), "each has half of the share"

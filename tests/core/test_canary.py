@@ -10,18 +10,24 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from console.core.backend import Abilities, Throughput
+from console.core.advice import Advice, Step
+from console.core.backend import Abilities, Deletion, Throughput
+from console.core.budget import Meter, ReadingBudget, charge
 from console.core.confirm import Limits
 from console.core.executor import Progress
+from console.core.faults import NotConfirmed
 from console.core.operations import Operations
 from console.core.override import Override, OverrideState
 from console.core.pace import Canary
-from console.testing import Flag as StopFlag
+from console.core.signature import signature_of
+from console.testing import StopFlag
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.engine import AsyncTaskQueue
+from tests.core.working_queue import CanaryWorld, WorkingClock
 from tests.faults.world import (
     KEEP,
     NOON,
@@ -29,49 +35,11 @@ from tests.faults.world import (
     RESET,
     TIMEOUT,
     WHO,
-    FrozenClock,
     QueueFile,
-    World,
     confirm,
     matching,
     planned,
 )
-
-Handled = Callable[[str], str | None]
-
-
-class WorkingClock(FrozenClock):
-    """While anybody sleeps, a worker of the queue works: so many tasks a nap, each by `handle`: an error, or None."""
-
-    def __init__(self) -> None:
-        super().__init__(NOON)
-        self.handle: Handled = lambda _: None
-        self.queues: list[AsyncTaskQueue] = []
-        self.per_nap = 7
-        self.executed: list[str] = []
-
-    def sleep(self, seconds: float) -> None:
-        self.tick(timedelta(seconds=seconds))
-        for queue in self.queues:
-            for _ in range(self.per_nap):
-                if (task := queue.claim()) is None:
-                    break
-                self.tick(timedelta(milliseconds=1))
-                self.executed.append(task.id)
-                error = self.handle(task.id)
-                if error is None:
-                    queue.complete(task)
-                elif error != "for ever":
-                    queue.fail(task, error)
-
-
-class CanaryWorld(World):
-    clock: WorkingClock
-
-    def worker(self, queue: QueueFile) -> None:
-        backend = queue.open()
-        self._open.append(backend)
-        self.clock.queues.append(AsyncTaskQueue(backend.database, backend.policy, self.clock))
 
 
 @pytest.fixture
@@ -148,15 +116,19 @@ def test_one_above_the_limit_stops(world: CanaryWorld) -> None:
     override = carried(world)
     assert (override.state, override.counts) == (OverrideState.STOPPED, {"applied": 20})
     assert override.note == (
-        "Canary failed: 5 of 20 failed again with the same error (limit 20 %). 180 items were not touched."
+        f"Canary failed: 5 of 20 failed again with the same error (limit 20 %). Cause: {signature_of(TIMEOUT)[:8]} (5). "
+        "180 items were not touched. Fix the cause, then make a new plan."
     )
+    assert TIMEOUT not in override.note, "the text of an error may contain secrets, and the note goes on record"
 
 
 def test_not_judged_by_the_deadline_stops(world: CanaryWorld) -> None:
     world.clock.queues.clear()
     override = carried(world, 40, console=world.console(limits=Limits(canary_deadline=timedelta(minutes=2))))
     assert override.state is OverrideState.STOPPED
-    assert override.note == "Canary stopped: 20 of 20 did not run in time. 20 items were not touched."
+    assert override.note == (
+        "Canary stopped: 20 of 20 did not run in time. 20 items were not touched. Check its workers. Resume it to try a new canary."
+    )
     assert timedelta(minutes=2) <= world.clock.now() - NOON < timedelta(minutes=3)
     assert Limits().canary_deadline == timedelta(minutes=15)
 
@@ -174,7 +146,9 @@ def test_a_canary_waits_as_long_as_the_system_needs_for_it(world: CanaryWorld) -
     world.clock.queues.clear()
     console = world.console(limits=Limits(canary_deadline=timedelta(minutes=2)), kind=SlowQueue)
     override = carried(world, 40, console=console)
-    assert override.note == "Canary stopped: 20 of 20 did not run in time. 20 items were not touched."
+    assert override.note == (
+        "Canary stopped: 20 of 20 did not run in time. 20 items were not touched. Check its workers. Resume it to try a new canary."
+    )
     assert timedelta(minutes=10) <= world.clock.now() - NOON < timedelta(minutes=11)
 
 
@@ -191,7 +165,9 @@ def test_some_not_judged_by_the_deadline_stops_though_the_others_are_good(world:
     world.clock.handle = lambda _: "for ever" if len(world.clock.executed) == 5 else None
     console = world.console(limits=Limits(canary_deadline=timedelta(minutes=2)))
     override = carried(world, console=console)
-    assert override.note == "Canary stopped: 1 of 20 did not run in time. 180 items were not touched."
+    assert override.note == (
+        "Canary stopped: 1 of 20 did not run in time. 180 items were not touched. Check its workers. Resume it to try a new canary."
+    )
 
 
 def test_one_that_runs_past_its_limit_is_bad(world: CanaryWorld) -> None:
@@ -212,7 +188,7 @@ def test_the_canary_is_per_backend(world: CanaryWorld, tmp_path: Path) -> None:
     assert (sum(world.queue.requeued().values()), sum(other.requeued().values())) == (200, 20)
 
 
-def test_what_was_conflicted_is_not_waited_for(world: CanaryWorld) -> None:
+def test_what_has_changed_is_not_waited_for(world: CanaryWorld) -> None:
     world.queue.fill(40)
     console = world.console()
     plan = console.propose(matching("condition:terminal"), KEEP, Canary(20))
@@ -220,13 +196,30 @@ def test_what_was_conflicted_is_not_waited_for(world: CanaryWorld) -> None:
     assert console.carry_out(plan, confirm(plan)).counts == {"applied": 20, "changed": 20}
 
 
-def test_a_finished_item_that_its_queue_deletes_is_good(world: CanaryWorld) -> None:
+class DeletingQueue(SqliteQueue):
+    """A queue whose system deletes finished tasks, and failed ones after a day."""
+
+    @cached_property
+    def abilities(self) -> Abilities:
+        return replace(super().abilities, deletes_finished=Deletion(timedelta(days=1)))
+
+
+@pytest.mark.parametrize("kind", [SqliteQueue, DeletingQueue])
+def test_a_missing_item_is_good_only_where_finished_ones_are_deleted(
+    world: CanaryWorld, kind: type[SqliteQueue]
+) -> None:
     def handle(id: str) -> str | None:
         world.queue.run("DELETE FROM async_tasks WHERE task_id = ?", (id,))
         return None
 
     world.clock.handle = handle
-    assert carried(world).state is OverrideState.FINISHED
+    override = carried(world, 40, console=world.console(kind=kind))
+    assert world.clock.now() - NOON >= timedelta(seconds=60), "a row that is moved is missing for a moment, too"
+    if kind is DeletingQueue:
+        assert (override.state, override.counts) == (OverrideState.FINISHED, {"applied": 40})
+    else:
+        assert (override.state, override.counts) == (OverrideState.STOPPED, {"applied": 20})
+        assert override.note.startswith("Canary stopped: 20 of 20 are no longer there, so nobody can tell")
 
 
 def test_a_plan_smaller_than_its_canary_has_nothing_to_wait_for(world: CanaryWorld) -> None:
@@ -241,10 +234,34 @@ def test_a_signal_while_waiting_ends_it(world: CanaryWorld) -> None:
     assert (override.state, override.note) == (OverrideState.STOPPED, "Stopped by a signal.")
 
 
-def test_the_summary_is_told_while_waiting(world: CanaryWorld) -> None:
+def test_the_summary_is_reported_while_waiting(world: CanaryWorld) -> None:
     notes: list[str] = []
-    carried(world, watch=lambda progress: notes.append(progress.note))
-    assert "Canary: 7 of 20 succeeded, 13 not run yet" in notes
+    console = world.console()
+    console.budgets["queue"] = ReadingBudget(share=1.0)  # on a busy machine a look takes long
+    carried(world, console=console, watch=lambda progress: notes.append(progress.note))
+    assert "Canary: 7 of 20 recovered, 13 not run yet" in notes
+
+
+def test_the_looks_at_a_canary_keep_to_the_budget_that_everything_else_shares(world: CanaryWorld) -> None:
+    """A look that took ten seconds is not repeated before a thousand have passed, but once more at the end."""
+    looks: list[timedelta] = []
+
+    class Slow(SqliteQueue):
+        def items(self, keys: Any, now: Any) -> Any:
+            looks.append(world.clock.now() - NOON)
+            charge(10.0)
+            return super().items(keys, now)
+
+    world.clock.queues.clear()
+    world.queue.fill(40)
+    console = world.console(kind=Slow, limits=Limits(canary_deadline=timedelta(minutes=30)))
+    override = carried(world, console=console)
+    assert "did not run in time" in override.note
+    assert [round(look / timedelta(minutes=1)) for look in looks] == [0, 17, 30]
+    budget = console.budgets["queue"]
+    budget.wait("counts", time.monotonic())
+    budget.note("counts", Meter(10.0, 1), time.monotonic())
+    assert budget.wait("counts", time.monotonic()) > 1_900, "both have half of the share"
 
 
 # -- a backend that does not answer while it is only watched ---------------------------------------------
@@ -285,7 +302,7 @@ def test_a_look_that_fails_is_only_one_look_the_less(world: CanaryWorld, tmp_pat
         notes = [note for note in locks.notes if "another process holds its lock" in note]
     assert (override.state, override.counts) == (OverrideState.FINISHED, {"applied": 40})
     assert len(notes) == 2
-    assert notes[0].startswith("Canary: 0 of 20 succeeded, 20 not run yet. Reading failed and is tried again: ")
+    assert notes[0].startswith("Canary: 0 of 20 recovered, 20 not run yet. Reading failed and is tried again: ")
     assert "failed" not in override.note, "the note about one look ends with the next"
 
 
@@ -339,9 +356,52 @@ def test_resuming_a_bad_canary_does_not_let_the_rest_go(world: CanaryWorld) -> N
     world.clock.handle = lambda _: TIMEOUT
     console = world.console()
     override = carried(world, console=console)
-    again = console.resume(override.override_id, WHO, ORIGIN)
-    assert again.state is OverrideState.STOPPED
+    with pytest.raises(NotConfirmed):
+        console.resume(override.override_id, WHO, ORIGIN)
+    form = console.resume_form(override.override_id)
+    assert form is not None
+    assert form.question == "This changes 180 items. Type the number to confirm: "
+    with pytest.raises(NotConfirmed, match="200 confirmed, but 180 items are left") as wrong:
+        console.resume(override.override_id, WHO, ORIGIN, count=200)
+    assert wrong.value.advice == Advice(Step.CONFIRM, "180"), "its plan cannot be applied a second time"
+    again = console.resume(override.override_id, WHO, ORIGIN, count=180)
+    assert (again.state, again.counts) == (OverrideState.STOPPED, {"applied": 40})
+    assert "160 items were not touched" in again.note
+    assert sum(world.queue.requeued().values()) == 40
+
+
+def test_one_that_was_stopped_while_its_canary_failed_asks_again(world: CanaryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever stops it while the canary waits must not let the rest go with one key."""
+    monkeypatch.setattr("console.core.executor.BEAT", 0.0)
+    console, other = world.console(), world.console()
+
+    def stop(progress: Progress) -> None:
+        if progress.canary is not None:
+            other.stop(progress.override_id)
+
+    override = carried(world, 40, console=console, watch=stop)
+    assert (override.state, override.counts) == (OverrideState.STOPPED, {"applied": 20})
+    assert override.note == "Stopped on request. 20 items were not touched. Resume it to continue."
+    world.clock.handle = lambda _: TIMEOUT
+    with pytest.raises(NotConfirmed):
+        console.resume(override.override_id, WHO, ORIGIN)
     assert sum(world.queue.requeued().values()) == 20
+    again = console.resume(override.override_id, WHO, ORIGIN, count=20)
+    assert (again.state, again.counts) == (OverrideState.FINISHED, {"applied": 40})
+
+
+def test_a_new_canary_does_not_end_for_the_reason_of_the_old_one(world: CanaryWorld) -> None:
+    world.clock.handle = lambda _: TIMEOUT
+    console = world.console()
+    override = carried(world, console=console)
+    world.clock.handle = lambda _: None
+    stages: list[str] = []
+    again = console.resume(
+        override.override_id, WHO, ORIGIN, count=180, watch=lambda progress: stages.append(progress.stage)
+    )
+    assert (again.state, again.counts) == (OverrideState.FINISHED, {"applied": 200})
+    assert stages[0] == "queue · step 1 of 3", "20 of the 180 that are left, then 100, then 60"
+    assert set(world.queue.requeued().values()) == {1}
 
 
 def test_resuming_once_the_workers_are_back_goes_on(world: CanaryWorld) -> None:
@@ -350,11 +410,11 @@ def test_resuming_once_the_workers_are_back_goes_on(world: CanaryWorld) -> None:
     override = carried(world, console=console)
     assert "did not run in time" in override.note
     world.clock.queues = workers
-    assert console.resume(override.override_id, WHO, ORIGIN).counts == {"applied": 200}
+    assert console.resume(override.override_id, WHO, ORIGIN, count=180).counts == {"applied": 200}
     assert set(world.queue.requeued().values()) == {1}
 
 
-def test_a_canary_that_only_conflicted_says_nothing_so_the_next_few_are_it(world: CanaryWorld) -> None:
+def test_a_canary_whose_items_all_changed_proves_nothing_so_the_next_few_are_it(world: CanaryWorld) -> None:
     world.queue.fill(12)
     console = world.console()
     plan = console.propose(matching("condition:terminal"), KEEP, Canary(3))

@@ -38,3 +38,11 @@ def test_what_is_missing_is_named(changes: int, reason: str, count: int | None, 
 
 def test_a_plan_without_changes_cannot_be_confirmed() -> None:
     assert isinstance(form(0).problem("why", 0), AllSkipped)
+
+
+def test_an_approval_always_needs_the_number() -> None:
+    plan = make_plan(plan_rows(1))
+    approval = ConfirmationForm(plan, Limits(confirm_from=3), approves=True)
+    assert approval.needs_number
+    assert approval.confirmed_count("y") is None
+    assert approval.confirmed_count("1") == 1

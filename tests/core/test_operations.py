@@ -16,6 +16,7 @@ import pytest
 
 from console.core.backend import Change, Outcome
 from console.core.confirm import Limits
+from console.core.events import EventKind, OverrideEvent
 from console.core.executor import Progress
 from console.core.faults import (
     AllSkipped,
@@ -31,8 +32,7 @@ from console.core.faults import (
 from console.core.override import OverrideState
 from console.core.pace import Now, Over, Pace, Rate
 from console.core.query import Sort, SortField
-from console.testing import Flag as StopFlag
-from console.testing import MemoryReader
+from console.testing import MemoryReader, StopFlag
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.schema import ASYNC_TASKS, ASYNC_TASKS_DDL, TASKS_DDL
 from tests.faults.world import (
@@ -81,7 +81,7 @@ def test_keep_leaves_the_counter_and_the_error(world: World) -> None:
     assert at(row["created_at"]) == NOON - timedelta(hours=3)
 
 
-def test_fresh_sets_the_counter_to_zero(world: World) -> None:
+def test_reset_sets_the_counter_to_zero(world: World) -> None:
     key = world.queue.put("a")
     console = world.console()
     console.carry_out((plan := console.propose(marked(key), RESET)), confirm(plan))
@@ -141,7 +141,7 @@ def test_the_contract_queue_gets_its_eta_in_both_places_and_keeps_its_result(wor
     assert jobs.run("SELECT error FROM results") == [("boom",)]
 
 
-# -- release: written into the rows ----------------------------------------------------------------------
+# -- pace: written into the rows ----------------------------------------------------------------------
 
 
 def test_over_a_window_each_item_is_within_its_own_share_of_it(world: World) -> None:
@@ -179,7 +179,7 @@ def test_the_spread_is_seeded_from_the_plan(world: World) -> None:
 class Undated(SqliteQueue):
     """The same queue, did its system not read the due time."""
 
-    abilities = replace(ASYNC_TASKS.requeue.abilities, stores_due_time=False)
+    abilities = replace(ASYNC_TASKS.abilities, stores_due_time=False)
 
 
 def test_where_no_due_time_is_stored_the_override_paces_itself_and_says_so(world: World) -> None:
@@ -248,7 +248,7 @@ def test_reason_and_count_must_be_given(world: World, reason: str, count: int, s
     assert console.carry_out(plan, confirm(plan)).counts == {"applied": 3}, "it may still be confirmed rightly"
 
 
-def test_all_blocked_is_refused_with_the_reasons(world: World) -> None:
+def test_all_skipped_is_refused_with_the_reasons(world: World) -> None:
     world.queue.put("a", "DONE", 1)
     console = world.console()
     plan = console.propose(marked("queue/a"), KEEP)
@@ -357,11 +357,11 @@ from console.trail.store import open_trail
 from console.core.operations import Operations
 folder, verb, id = sys.argv[1:]
 clock = FrozenClock(NOON)
-book = open_trail(f"sqlite:///{folder}/state/trail.db", read_only=False, anchor=None, clock=clock)
-console = Operations({"queue": QueueFile(Path(folder) / "queue.db").open(clock=clock)}, book, clock, owner=owner_token())
+trail = open_trail(f"sqlite:///{folder}/state/trail.db", read_only=False, anchor=None, clock=clock)
+console = Operations({"queue": QueueFile(Path(folder) / "queue.db").open(clock=clock)}, trail, clock, owner=owner_token())
 try:
     if verb == "carry_out":
-        plan = book.plan(id)
+        plan = trail.plan(id)
         console.carry_out(plan, confirm(plan))
     elif verb == "resume":
         console.resume(id, WHO, ORIGIN)
@@ -423,10 +423,10 @@ def test_no_lease_is_taken_when_one_of_several_backends_is_busy(world: World, tm
     assert one.carry_out(on_other, confirm(on_other), watch=StopMidway(meanwhile)).counts == {"applied": 30}
 
 
-# -- conflicts -------------------------------------------------------------------------------------------
+# -- changed since the plan -------------------------------------------------------------------------------------------
 
 
-def test_what_changed_since_the_preview_is_conflicted_and_untouched(world: World) -> None:
+def test_what_changed_since_the_preview_is_reported_and_untouched(world: World) -> None:
     keys = [world.queue.put(id) for id in "abcdef"]
     console = world.console()
     plan = console.propose(marked(*keys), KEEP)
@@ -567,7 +567,7 @@ def test_backends_are_carried_out_one_after_another(world: World, tmp_path: Path
 
 
 @pytest.mark.parametrize("blocked_first", [True, False])
-def test_a_backend_in_which_everything_is_blocked_takes_nothing_from_the_others(
+def test_a_backend_in_which_everything_is_skipped_takes_nothing_from_the_others(
     world: World, tmp_path: Path, blocked_first: bool
 ) -> None:
     """The same ids live in both, so a mix-up would find rows."""
@@ -620,8 +620,9 @@ def test_stop_from_another_process_ends_after_the_chunk(world: World, monkeypatc
 
     override = console.carry_out(plan, confirm(plan), watch=StopMidway(ask))
     assert said == ["done"]
-    assert (override.state, override.note) == (OverrideState.STOPPED, "Stopped on request.")
-    assert 0 < override.counts["applied"] < 800
+    left = 800 - override.counts["applied"]
+    assert 0 < left < 800
+    assert (override.state, override.note) == (OverrideState.STOPPED, f"Stopped on request. {left} items were not touched. Resume it to continue.")
     assert elsewhere(world, "resume", override.override_id) == "done"
     assert world.queue.statuses() == {"PENDING": 800}
 
@@ -663,7 +664,8 @@ def test_stop_while_paused(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
             other.pause(progress.override_id)
 
     override = console.carry_out(plan, confirm(plan), watch=watch)
-    assert (override.state, override.note) == (OverrideState.STOPPED, "Stopped on request.")
+    assert override.state is OverrideState.STOPPED
+    assert override.note.startswith("Stopped on request. ")
 
 
 def test_a_signal_while_paused_ends_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -704,9 +706,12 @@ def test_whoever_lost_the_lease_ends_nothing_of_the_new_owners(world: World) -> 
         new.trail.take_over(progress.override_id, new._owner, world.clock.now(), confirm(plan))
         states.append(new.trail.override(progress.override_id).state)
 
+    events: list[OverrideEvent] = []
+    old.listen(events.append)
     with pytest.raises(LeaseLost):
         old.carry_out(plan, confirm(plan), stop, silent)
     (override,) = new.trail.overrides()
+    assert [(event.kind, event.override_id, event.bad) for event in events] == [(EventKind.TAKEN_OVER, override.override_id, True)]
     assert states == [OverrideState.RUNNING]
     assert (override.state, override.owner) == (OverrideState.RUNNING, new._owner)
 
@@ -745,12 +750,13 @@ def test_a_queue_that_stays_locked_stops_the_override_and_it_can_be_resumed(worl
     override = console.carry_out(plan, confirm(plan))
     assert (override.state, override.counts) == (OverrideState.STOPPED, {})
     assert "did not accept the write: another process holds its lock (database is locked). Resume when it does." in override.note
+    assert world.clock.now() - NOON == timedelta(seconds=0.5 + 1 + 2 + 4 + 8), "it waits between two tries, not after the last"
     holder.close()
     assert console.resume(override.override_id, WHO, ORIGIN).counts == {"applied": 40}
     assert console.trail.verify().ok
 
 
-def test_a_signal_is_heard_while_waiting_for_a_locked_queue(world: World) -> None:
+def test_a_signal_counts_while_waiting_for_a_locked_queue(world: World) -> None:
     """However long the wait has grown, it is slept in short naps."""
     world.queue.fill(5)
     backend = world.queue.open(clock=world.clock, deadline=timedelta(milliseconds=20))
@@ -798,7 +804,7 @@ def test_a_connection_lost_at_commit_is_settled_by_re_reading(world: World, monk
 
 
 class Gone(SqliteQueue):
-    """A queue that is lost at commit and cannot be asked what became of it."""
+    """A queue that is lost at commit and cannot be asked whether it was written."""
 
     lost = True
 
@@ -887,7 +893,7 @@ def test_what_was_written_after_another_had_settled_it_is_on_record(world: World
     assert other.trail.verify().what == ""
 
 
-def test_a_backend_where_all_is_blocked_need_not_take_writes(world: World) -> None:
+def test_a_backend_where_all_is_skipped_need_not_take_writes(world: World) -> None:
     world.queue.fill(3)
     row = {"status": "failed", "attempts": 3, "error": "e", "created": NOON, "updated": NOON}
     memory: Any = MemoryReader("memory", {"x": row}, clock=world.clock)

@@ -35,7 +35,7 @@ from console.core.operations import Operations
 from console.core.override import Intent, OverrideState
 from console.core.pace import Canary, Now, Over, Pace, Rate
 from console.core.plan import Plan
-from console.testing import Flag as StopFlag
+from console.testing import StopFlag
 from plugins._contract_queue import Claimed
 from plugins.sqlite_queue.engine import AsyncTaskQueue
 from tests.depth import examples
@@ -199,7 +199,8 @@ class Consoles(RuleBasedStateMachine):
             if isinstance(what, Plan):
                 console.carry_out(what, confirm(what), stop, watch)
             else:
-                console.resume(what, WHO, ORIGIN, stop, watch)
+                form = console.resume_form(what)
+                console.resume(what, WHO, ORIGIN, stop, watch, count=None if form is None else form.changes)
         except Crash:
             self.consoles[who] = self.console()
         except (OverrideRunning, PlanExpired, PlanStale, AllSkipped, LeaseLost, NoSuchPlan):  # an hour after its expiry it is purged

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +17,8 @@ from console.core.faults import NotConfirmed, OverrideRunning, PlanAltered, Plan
 from console.core.operations import Operations
 from console.core.override import Override, OverrideState
 from console.core.pace import Over
-from console.testing import Flag as StopFlag
+from console.testing import StopFlag
+from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.engine import AsyncTaskQueue
 from tests.faults.world import (
     KEEP,
@@ -98,6 +100,16 @@ def test_before_image_intact_is_not_applied_and_done_on_resume(world: World) -> 
     assert set(world.queue.requeued().values()) == {1}
 
 
+def test_a_number_that_is_given_must_be_that_of_the_items_that_are_left(world: World) -> None:
+    _, override = crashed(world, "before_write")
+    console = world.console()
+    for wrong in (0, 1, 61):
+        with pytest.raises(NotConfirmed, match=f"{wrong} confirmed, but 60 items are left"):
+            console.resume(override.override_id, WHO, ORIGIN, count=wrong)
+    assert world.queue.touched() == set()
+    assert console.resume(override.override_id, WHO, ORIGIN, count=60).counts == {"applied": 60}
+
+
 def test_each_item_has_one_final_outcome(world: World) -> None:
     """An item that an interrupted write left out has two recorded outcomes; only the last one is shown."""
     _, override = crashed(world, "before_write")
@@ -120,7 +132,7 @@ def test_after_image_is_applied_and_never_done_again(world: World) -> None:
     assert set(world.queue.requeued().values()) == {1}
 
 
-def test_anything_else_is_indeterminate_and_never_redone(world: World) -> None:
+def test_anything_else_is_unknown_and_never_redone(world: World) -> None:
     _, override = crashed(world, "after_write")
     world.clock.tick(timedelta(minutes=20))
     queue = worker(world)
@@ -179,6 +191,48 @@ def test_a_backend_that_is_not_configured_stays_unresolved(world: World) -> None
     assert bare.settle_unresolved(WHO, ORIGIN) == []
     assert len(bare.trail.unresolved()) == 1
     assert len(bare.trail.records(limit=1_000)) == records, "nothing happened, so nothing is on record"
+
+
+def test_a_backend_that_can_no_longer_be_changed_stays_unresolved(world: World) -> None:
+    """The same file, attached by a plugin that only reads it."""
+    _, override = crashed(world, "after_write", 5)
+    reader = SimpleNamespace(name="queue", place=world.queue.open().place)
+    console = Operations({"queue": reader}, world.trail(), world.clock)  # type: ignore[dict-item]
+    assert console.settle_unresolved(WHO, ORIGIN) == []
+    assert len(console.trail.unresolved()) == 1
+    with pytest.raises(PlanStale, match="This backend cannot be changed any more"):
+        console.resume(override.override_id, WHO, ORIGIN)
+    world.console().resume(override.override_id, WHO, ORIGIN)
+    undo = console.undo(override.override_id)
+    assert (undo.changes, list(undo.skipped.values())) == (0, [5])
+
+
+def test_a_console_that_is_suspended_while_it_settles_starts_all_the_same(world: World) -> None:
+    """Another one has taken over meanwhile, and has settled and finished the override."""
+    _, override = crashed(world, "after_write", 5)
+    other = world.console()
+
+    class Suspended(SqliteQueue):
+        def images(self, changes):  # type: ignore[no-untyped-def]
+            world.clock.tick(2 * SILENCE)
+            other.resume(override.override_id, WHO, ORIGIN)
+            return super().images(changes)
+
+    console = world.console(kind=Suspended)
+    assert console.settle_unresolved(WHO, ORIGIN) == []
+    ended = console.trail.override(override.override_id)
+    assert (ended.state, ended.counts) == (OverrideState.FINISHED, {"applied": 5})
+    assert console.trail.verify().ok
+
+
+def test_an_undo_leaves_out_what_is_read_only_now(world: World) -> None:
+    world.queue.fill(3)
+    console = world.console()
+    plan = console.propose(matching("condition:terminal"), KEEP)
+    override = console.carry_out(plan, confirm(plan))
+    audit = Operations(console.backends, world.trail(), world.clock, read_only_backends=frozenset({"queue"}))
+    undo = audit.undo(override.override_id)
+    assert (undo.changes, undo.skipped) == (0, {"queue is read-only in the config.": 3})
 
 
 # -- resuming --------------------------------------------------------------------------------------------
@@ -266,7 +320,7 @@ def test_undo_restores_every_row_exactly(world: World) -> None:
     assert world.queue.rows() == before
 
 
-def test_undo_is_blocked_for_what_a_worker_has_taken(world: World) -> None:
+def test_undo_skips_what_a_worker_has_taken(world: World) -> None:
     world.queue.fill(10)
     before = {row[0]: row for row in world.queue.rows()}
     console = world.console()
@@ -287,7 +341,7 @@ def test_undo_is_blocked_for_what_a_worker_has_taken(world: World) -> None:
     assert after[task.id][3] == "RUNNING"
 
 
-def test_an_item_taken_between_undo_plan_and_undo_is_conflicted(world: World) -> None:
+def test_an_item_taken_between_undo_plan_and_undo_has_changed(world: World) -> None:
     world.queue.fill(5)
     console = world.console()
     plan = console.propose(matching("condition:terminal"), RESET)
@@ -322,7 +376,7 @@ def test_an_undo_is_not_undone(world: World) -> None:
         console.undo(undone.override_id)
 
 
-def test_undone_twice_is_all_blocked(world: World) -> None:
+def test_undone_twice_skips_all(world: World) -> None:
     world.queue.fill(2)
     console = world.console()
     override = requeued(world, console)

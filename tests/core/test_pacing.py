@@ -35,7 +35,7 @@ class LeapingClock(FrozenClock):
 class Undated(SqliteQueue):
     """The queue, did its system not read the due time; and how many it was handed at once."""
 
-    abilities = replace(ASYNC_TASKS.requeue.abilities, stores_due_time=False)
+    abilities = replace(ASYNC_TASKS.abilities, stores_due_time=False)
     sizes: list[int]
 
     def compare_and_set(self, changes: Sequence[Change], operation: Operation, authority: Authority) -> Sequence[Outcome]:

@@ -1,4 +1,4 @@
-"""Propose: exact keys and before-images, what is blocked and why, and what is refused."""
+"""Propose: exact keys and before-images, what is skipped and why, and what is refused."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from console.core.faults import (
     Unreachable,
     UsageFault,
 )
+from console.core.operations import Operations
 from console.core.pace import Over
 from console.core.policy import PolicyOverride
 from console.core.query import Sort, SortField
 from console.core.signature import signature_of
-from console.testing import Flag as StopFlag
+from console.testing import StopFlag
 from plugins.sqlite_queue.schema import TASKS_DDL
 from tests.faults.world import (
     KEEP,
@@ -57,38 +58,38 @@ def skipped(world: World, key: str, operation: Operation = KEEP, **options: obje
     return why_blocked(console, plan).get(key)
 
 
-# -- what is blocked, and why ----------------------------------------------------------------------------
+# -- what is skipped, and why ----------------------------------------------------------------------------
 
 
-def test_waiting_is_blocked(world: World) -> None:
+def test_waiting_is_skipped(world: World) -> None:
     key = world.queue.put("a", "PENDING", 0, due=NOON + timedelta(hours=1), error=None)
     assert skipped(world, key) == "Has not failed; it waits for its first run."
     assert skipped(world, key, RESET) == "Has not failed; it waits for its first run."
 
 
-def test_waiting_with_an_old_error_after_a_fresh_requeue_is_blocked(world: World) -> None:
+def test_waiting_with_an_old_error_after_a_reset_is_skipped(world: World) -> None:
     key = world.queue.put("a", "PENDING", 0, due=NOON)
     assert skipped(world, key) == "Has not failed; it waits for its first run."
 
 
-def test_running_within_its_limit_is_blocked(world: World) -> None:
+def test_running_within_its_limit_is_skipped(world: World) -> None:
     key = world.queue.put("a", "RUNNING", 2, updated=NOON - timedelta(seconds=360))
     assert skipped(world, key) == "Running, within its time limit."
     assert skipped(world, key, RESET) == "Running, within its time limit."
 
 
-def test_done_is_blocked(world: World) -> None:
+def test_done_is_skipped(world: World) -> None:
     assert skipped(world, world.queue.put("a", "DONE", 1)) == "Already done."
 
 
-def test_cancelled_is_blocked(world: World, tmp_path: Path) -> None:
+def test_cancelled_is_skipped(world: World, tmp_path: Path) -> None:
     jobs = QueueFile.create(tmp_path / "jobs.db", oracle=False, ddl=TASKS_DDL)
     jobs.run("INSERT INTO tasks (id, status, attempts, max_retries, schedule) VALUES ('c', 'CANCELLED', 1, 3, '{}')")
     backend = jobs.open(name="jobs", dialect="tasks", clock=world.clock)
     assert skipped(world, "jobs/c", backends=[backend]) == "Was cancelled."
 
 
-def test_an_unknown_status_is_blocked(world: World, tmp_path: Path) -> None:
+def test_an_unknown_status_is_skipped(world: World, tmp_path: Path) -> None:
     jobs = QueueFile.create(tmp_path / "jobs.db", oracle=False, ddl=TASKS_DDL)
     jobs.run("INSERT INTO tasks (id, status, attempts, max_retries, schedule) VALUES ('c', 'PARKED', 1, 3, '{}')")
     backend = jobs.open(name="jobs", dialect="tasks", clock=world.clock)
@@ -113,7 +114,7 @@ def test_a_stuck_item_with_attempts_left_may_go_and_the_plan_warns_of_its_old_wo
     assert plan.warnings == {"Ran longer than its limit; the old worker may still be alive.": 1}
 
 
-def test_a_stuck_item_without_attempts_left_needs_budget_fresh(world: World) -> None:
+def test_a_stuck_item_without_attempts_left_needs_reset_attempts(world: World) -> None:
     key = world.queue.put("a", "RUNNING", 4, updated=NOON - timedelta(seconds=361))
     assert skipped(world, key) == "No attempts left, so its system would ignore it."
     assert skipped(world, key, RESET) is None
@@ -125,14 +126,14 @@ def test_keep_on_a_used_up_item_warns_that_it_is_one_more_execution(world: World
     assert world.console().propose(marked("queue/a"), RESET).warnings == {}
 
 
-def test_an_unrecoverable_error_is_blocked_unless_allowed(world: World) -> None:
+def test_an_unrecoverable_error_is_skipped_unless_allowed(world: World) -> None:
     key = world.queue.put("a", error="ERR_AUTH: invalid api key")
     policy = PolicyOverride(unrecoverable=("invalid api key",))
     assert skipped(world, key, policy=policy) == "Its error is not recoverable."
     assert skipped(world, key, Operation(flags=frozenset({Flag.INCLUDE_UNRECOVERABLE})), policy=policy) is None
 
 
-def test_a_key_that_does_not_exist_is_blocked_not_an_error(world: World) -> None:
+def test_a_key_that_does_not_exist_is_skipped_not_an_error(world: World) -> None:
     world.queue.put("a")
     console = world.console()
     plan = console.propose(marked("queue/a", "queue/nowhere"), KEEP)
@@ -187,6 +188,8 @@ def test_the_before_image_is_the_guard_and_what_is_assigned_and_never_the_error(
 def test_a_key_marked_twice_is_planned_once(world: World) -> None:
     world.queue.put("a")
     assert world.console().propose(marked("queue/a", "queue/a"), KEEP).changes == 1
+    only_read = Operations({"queue": world.queue.open()}, world.trail(), world.clock, read_only_backends=frozenset({"queue"}))
+    assert only_read.propose(marked("queue/a", "queue/a"), KEEP).skipped == {"queue is read-only in the config.": 1}
 
 
 def test_changing_budget_or_release_makes_a_new_plan(world: World) -> None:

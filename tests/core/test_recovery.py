@@ -98,7 +98,8 @@ def test_the_results_of_a_system_that_cannot_be_read_are_not_known(world: World)
 @pytest.mark.parametrize("executed", [None, -1, 1])
 def test_only_an_execution_after_the_requeue_proves_anything(condition: Condition, executed: int | None) -> None:
     at = None if executed is None else NOON + timedelta(seconds=executed)
-    item = Item(ItemKey("q", ("1",)), "t", "s", 1, 3, Verdict(condition, "why"), "e", NOON, NOON, NOON, at)
+    later = NOON + timedelta(minutes=1)
+    item = Item(ItemKey("q", ("1",)), "t", "s", 1, 3, Verdict(condition, "why"), "e", NOON, NOON, later, at)
     result = result_of(item, NOON)
     assert (result is Result.RUNNING) == (condition is Condition.RUNNING)
     if executed != 1:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from console.core import cause_count as cause_count_module
 from console.core import signature as module
 from console.core.cause_count import CauseCounter
-from console.core.signature import _digest, _normalise_plain, _Signatures, normalise, signature_of
+from console.core.excerpt import excerpt
+from console.core.signature import _digest, _Signatures, normalise, signature_of
 from tests.depth import examples
 
 SAME = [
@@ -93,9 +94,27 @@ def test_templates(text: str, template: str) -> None:
     assert normalise(text) == template
 
 
-def test_a_signature_is_twelve_hex_digits_of_the_first_4096_characters() -> None:
+FRAMES = "".join(f'  File "app.py", line {n}, in f{n}\n    call_{n}()\n' for n in range(200))
+LONG = f"Traceback (most recent call last):\n{FRAMES}"
+CHAINED = "KeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+@pytest.mark.parametrize(("text", "template"), [
+    (f"{LONG}ValueError: bad row 3", "ValueError: bad row #"),
+    (f"{LONG}ValueError: bad row 3\nand a note", "ValueError: bad row #"),
+    (f"Traceback (most recent call last):\n  f()\n{CHAINED}{LONG}OSError: no route", "OSError: no route"),
+    (f"{LONG}{CHAINED}Traceback (most recent call last):\n  f()\nOSError: no route", "OSError: no route"),
+    (f"Traceback (most recent call last):\n  f()\nValueError: {'x ' * 5000}\nmore", f"ValueError: {'x ' * 144}"),
+    ("first line\n" + "b" * 9000, "first line"),
+], ids=["usual", "note", "second-cut", "second-short", "long-message", "no-traceback"])
+def test_the_exception_of_a_traceback_of_any_length_counts(text: str, template: str) -> None:
+    assert normalise(text) == template
+    assert excerpt(excerpt(text)) == excerpt(text)
+    assert signature_of(excerpt(text)) == signature_of(text)
+
+
+def test_a_signature_is_twelve_hex_digits() -> None:
     assert re.fullmatch("[0-9a-f]{12}", signature_of("x"))
-    assert signature_of("a\n" + "b" * 5000) == signature_of("a\n" + "b" * 5001)
     assert signature_of("lone \ud800") == signature_of("lone \ud800")
 
 
@@ -201,7 +220,7 @@ def test_learned_templates_are_exact(texts: list[str]) -> None:
     fast = _Signatures()
     for text in texts * 2:
         fast._exact.clear()
-        assert fast.of(text) == _digest(_normalise_plain(text)), normalise(text)
+        assert fast.of(text) == _digest(normalise(text)), normalise(text)
 
 
 @settings(max_examples=examples(400), deadline=None)
@@ -209,7 +228,7 @@ def test_learned_templates_are_exact(texts: list[str]) -> None:
 def test_many_at_once_have_the_signatures_each_has_alone(texts: list[str], others: list[str | None]) -> None:
     fast = _Signatures()
     asked = [*texts, *texts, *others, *texts, *(f" {text} " for text in texts), *(f"{text}\nb" for text in texts)]
-    expected = [_digest(_normalise_plain(text)) if text else None for text in asked]
+    expected = [_digest(normalise(text)) if text else None for text in asked]
     assert fast.of_all(asked) == expected
     assert fast.of_all(reversed(asked)) == expected[::-1]
 
@@ -219,7 +238,7 @@ def test_a_text_is_taken_whole_only_if_it_is_its_own_subject(around: str) -> Non
     fast = _Signatures()
     asked = [around.format(f"user '{n}' timed out after {n} s") for n in range(1000, 1010)]
     asked += [f"user '{n}\n{n}' timed out after {n} s" for n in range(10)] + ["x" * n for n in (4096, 4097)]
-    assert fast.of_all(asked) == [_digest(_normalise_plain(text)) for text in asked]
+    assert fast.of_all(asked) == [_digest(normalise(text)) for text in asked]
 
 
 @settings(max_examples=examples(400), deadline=None)
@@ -239,7 +258,7 @@ def test_a_template_learned_from_any_text_is_exact_for_all_others(texts: list[st
 @given(st.lists(st.text(max_size=40), max_size=8))
 def test_arbitrary_texts_agree(texts: list[str]) -> None:
     fast = _Signatures()
-    assert [fast.of(text) for text in texts * 4] == [_digest(_normalise_plain(text)) for text in texts * 4]
+    assert [fast.of(text) for text in texts * 4] == [_digest(normalise(text)) for text in texts * 4]
 
 
 REALISTIC: list[Callable[[int], str]] = [

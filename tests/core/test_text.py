@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from console.core.item import Condition
 from console.core.text import (
     ago,
+    and_list,
     countdown,
     csv_cell,
     duration,
@@ -212,3 +213,11 @@ def test_every_condition_has_its_own_symbol_of_one_column() -> None:
     symbols = [condition.symbol for condition in Condition]
     assert len(set(symbols)) == len(symbols)
     assert all(unicodedata.east_asian_width(symbol) in ("N", "Na") for symbol in symbols)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c"), (("a", "b", "c", "d"), "a, b, c and d")],
+)
+def test_words_in_a_sentence(words: list[str], shown: str) -> None:
+    assert and_list(words) == shown

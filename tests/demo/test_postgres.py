@@ -23,7 +23,7 @@ HOST = re.compile(r"postgresql://postgres@/postgres\?host=(/tmp/pg-\w+)")
 def test_the_server_dies_with_the_console(tmp_path: Path, number: signal.Signals | None) -> None:
     folder = tmp_path / "w"
     terminal = Terminal("demo", "--postgres", "--dir", str(folder), size=(50, 160))
-    shown = terminal.until("storm: peak", 110)
+    shown = terminal.until("▲ storm", 110)
     assert "✗" not in shown.split("fulfilment")[0].splitlines()[0]
     hosts = set(HOST.findall((folder / "config.yaml").read_text()))
     assert len(hosts) == 1
@@ -41,7 +41,7 @@ def test_the_server_dies_with_the_console(tmp_path: Path, number: signal.Signals
         assert time.monotonic() < end, "it is still there"
         time.sleep(0.1)
     assert no_worker_left(folder)
-    terminal.child.close(force=True)
+    terminal.close()
     assert main(["demo", "--dir", str(folder), "--no-open"]) == 0
     assert "postgresql" not in (folder / "config.yaml").read_text()
 

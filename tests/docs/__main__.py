@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from tests.docs import systems
 from tests.docs.pages import PAGES, ROOT, with_code
 from tests.docs.reference import page
 
 
 def main() -> None:
     (ROOT / "docs/commands-and-keys.md").write_text(page())
+    systems.PAGE.write_text(systems.page())
     for path in PAGES:
         text = path.read_text()
         if (current := with_code(text)) != text:

@@ -56,18 +56,17 @@ def _command(name: str, summary: str, parser: argparse.ArgumentParser, level: in
     yield f"{'#' * level} {name}\n"
     yield f"{summary[0].upper()}{summary[1:]}.\n"
     family = _subparsers(parser)
-    if family is not None:
-        for entry in family._choices_actions:
-            yield from _command(f"{name} {entry.dest}", entry.help, family.choices[entry.dest], level + 1)
-        return
-    arguments = [action for action in parser._actions if not action.option_strings]
-    words = " ".join(_value(action) for action in arguments)
-    yield f"`retriage {name}{' ' if words else ''}{words}`\n"
-    rows = [_option(parser, action) for action in parser._actions if not _is_shared(action)]
-    if rows:
-        yield "| argument | meaning |\n|---|---|"
-        yield from rows
-        yield ""
+    if family is None or not family.required:
+        actions = [action for action in parser._actions if action is not family]
+        words = " ".join(_value(action) for action in actions if not action.option_strings)
+        yield f"`retriage {name}{' ' if words else ''}{words}`\n"
+        rows = [_option(parser, action) for action in actions if not _is_shared(action)]
+        if rows:
+            yield "| argument | meaning |\n|---|---|"
+            yield from rows
+            yield ""
+    for entry in family._choices_actions if family is not None else ():
+        yield from _command(f"{name} {entry.dest}", entry.help, family.choices[entry.dest], level + 1)
 
 
 def _names(action: argparse.Action) -> list[str]:

@@ -19,9 +19,11 @@ import yaml
 
 from console import registry
 from console.__main__ import main
+from console.cli.parser import parse
 from console.core.session import Unavailable
 from console.settings import loads
 from plugins.sql_table.mapping import TableMapping
+from tests.attacks.test_four_eyes import GRANTS
 from tests.docs.pages import INCLUDE, PAGES, README, ROOT, Block, blocks, section, with_code
 from tests.docs.reference import page
 from tests.patience import PATIENCE
@@ -50,9 +52,14 @@ INCLUDED = {code for path in PAGES for _, _, code in INCLUDE.findall(path.read_t
 
 
 def test_no_example_is_of_a_kind_that_is_not_run() -> None:
-    assert {block.language for block in blocks()} <= {"sh", "yaml", "toml", "python"}
+    assert {block.language for block in blocks()} <= {"sh", "yaml", "toml", "python", "ini", "sql"}
     assert [line for _, line in lines() if not line.startswith("retriage ") and line not in BY_HAND] == []
     assert len(COMMANDS) >= 20
+
+
+def test_the_grants_are_those_that_two_people_work_with() -> None:
+    (block,) = blocks("sql")
+    assert block.text.replace("\n", " ").strip().rstrip(";") == GRANTS.format(role="ann, bob")
 
 
 # --- commands -------------------------------------------------------------------------------------------------
@@ -72,11 +79,21 @@ class Sandbox:
     def fill(self, command: str, folder: Path) -> list[str]:
         words = shlex.split(command)[1:]
         known: dict[str, str] = {"DIR": str(folder / "made"), "FILE": str(folder / "file"), "SEQ": "1", "N": "1"}
+        if "URL" in words:
+            known["URL"] = next(one["url"] for one in yaml.safe_load(self.config.read_text())["backends"].values() if "url" in one)
         if "PLAN" in words:
             plan = json.loads(self.run("plan", "--where", TERMINAL, "--limit", "2", "--format", "json"))
             known |= {"PLAN": plan["plan_id"], "N": str(plan["changes"])}
+        if "proposals" in words:
+            submitted = self.run(
+                "plan", "--where", TERMINAL, "--limit", "2", "--attempts", "reset", "--format", "json", "--submit", "--reason", "r"
+            )
+            known |= {"PROPOSAL": json.loads(submitted)["plan_id"], "N": str(json.loads(submitted)["changes"])}
         if "OVERRIDE" in words:
             known["OVERRIDE"] = json.loads(self.run("overrides", "list", "--format", "json"))[-1]["override_id"]
+        if "CAUSE" in words:
+            counted = map(json.loads, self.run("causes", "--format", "jsonl").splitlines())
+            known["CAUSE"] = next(one["cause"] for one in counted if one["cause"])
         if "KEY" in words:
             known["KEY"] = json.loads(self.run("list", "--where", TERMINAL, "--format", "jsonl", "--limit", "1"))["key"]
         return [known.get(word, word) for word in words]
@@ -101,6 +118,15 @@ def test_every_command_runs(
     words = Sandbox(built, capsys).fill(command, tmp_path)
     assert main(words) == 0
     assert "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("block", blocks("ini"), ids=str)
+def test_every_unit_and_crontab_names_a_command(block: Block) -> None:
+    """systemd and cron are not started; what they would start is a command line of ours, without a mistake."""
+    started = re.findall(r"(?:^|/| )(retriage .+)$", re.sub(r"^Description=.*$", "", block.text, flags=re.M), re.M)
+    assert started
+    for command in started:
+        parse(shlex.split(command)[1:], "0")
 
 
 # --- configs and mappings -------------------------------------------------------------------------------------

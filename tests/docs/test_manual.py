@@ -13,6 +13,8 @@ from console.actions.catalogue import CATALOGUE
 from console.cli.parser import build_parser
 from console.core.query import Filter
 from console.ui.actions import key_words
+from plugins.sql_table.presets import preset_names
+from tests.docs import systems
 from tests.docs.pages import PAGES, README, ROOT
 
 CONCEPTS = (ROOT / "docs/concepts.md").read_text()
@@ -59,7 +61,8 @@ def test_the_readme_has_the_ten_most_used_keys_and_commands() -> None:
 
 def test_every_preset_is_named() -> None:
     shown = re.sub("[^a-z]", "", part(TEXT, "## Connect your own system").lower())
-    shipped = [re.sub("[^a-z]", "", path.stem.removesuffix("_sqlite")) for path in (ROOT / "plugins/sql_table/presets").glob("*.yaml")]
+    variant = re.compile("(_failed)?(_sqlite|_mysql|_postgres)?$")
+    shipped = {re.sub("[^a-z]", "", variant.sub("", path.stem)) for path in (ROOT / "plugins/sql_table/presets").glob("*.yaml")}
     assert [name for name in shipped if name not in shown] == []
 
 
@@ -194,7 +197,7 @@ def _value(text: str) -> object:
 
 
 def test_what_is_said_of_the_sandbox_is_true() -> None:
-    from console.demo.world import AGES_AFTER, SCALE, SPEED, SYSTEMS
+    from console.demo.build import AGES_AFTER, SCALE, SPEED, SYSTEMS
 
     section = " ".join((ROOT / "docs/sandbox.md").read_text().split())
     numbers = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -203,3 +206,14 @@ def test_what_is_said_of_the_sandbox_is_true() -> None:
     assert f"`--speed` ({SPEED})" in section
     assert f"a five-minute delay is {300 // SPEED} seconds" in section
     assert f"older than {AGES_AFTER.total_seconds() / 60:.0f} minutes" in section
+
+
+# --- docs/systems.md ------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_systems_is_what_the_plugins_say() -> None:
+    assert systems.PAGE.read_text() == systems.page(), "run python -m tests.docs"
+    own = {plugin.name for plugin in registry.available() if plugin.distribution == "retriage"}
+    assert {plugin for plugin, _ in systems.rows()} == own
+    assert {name for name in preset_names() if f"(preset: {name})" not in systems.page()} == set()
+

@@ -1,4 +1,4 @@
-"""`python -m tests.faults [--full] [--jobs N] [--only PART…]`: promise → trials → what went wrong → pass."""
+"""`python -m tests.faults [--full] [--jobs N] [--only PART…]`: a table of promises with their trials, what went wrong, and whether each holds."""
 
 from __future__ import annotations
 
@@ -12,14 +12,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.faults import audit, closed, frozen, hangup, kill, mutate, rivals, signals, soak, suite, suspended, tamper
-from tests.faults.systems import KINDS, ON_POSTGRES
+from tests.faults.systems import DISCARDS, KINDS, ON_SERVERS
 from tests.faults.table import Line, Unit, run_apart, show, timed
 
 OVERRIDES = {
     "sqlite_queue": 300, "sqlite_queue-tasks": 111, "file_queue": 20, "partition_store": 10, "postgres_analyses": 25, "workflow_steps": 15,
-    "sql_table": 15, "sql_table-statements": 4,
+    "sql_table": 15, "sql_table-statements": 4, "sql_table-mysql": 10, "rq": 10, "sidekiq": 10, "bullmq": 10,
 }
-"""500 in all, each of 10 000 items that are requeued to live workers, and each killed at least once."""
+OVERRIDES = {kind: count for kind, count in OVERRIDES.items() if kind in KINDS}
+"""Overrides per system: 530 in all. Each requeues 10 000 items to live workers and is killed at least once."""
+DISCARDED = {
+    "sqlite_queue discard": 30, "sqlite_queue-tasks discard": 20, "file_queue discard": 6, "partition_store discard": 6,
+    "postgres_analyses discard": 10, "workflow_steps discard": 6, "sql_table discard": 10, "sql_table-statements discard": 6,
+    "sql_table-delete discard": 6, "rq discard": 6, "sidekiq discard": 6, "bullmq discard": 6,
+}
+DISCARDED = {kind: count for kind, count in DISCARDED.items() if kind in DISCARDS}
+"""Discards per system: 100 in all, each of 10 000 items."""
 LIMITED = {"out of room": "size", "not ours to write": "nobody", "not ours to see": "hidden"}
 
 
@@ -44,6 +52,18 @@ def killed(order: Order, kind: str) -> Iterator[Line]:
     yield Line.of(f"  the naive writer is caught: {kind}", tally, tally.caught)
 
 
+def discarded(order: Order, kind: str) -> Iterator[Line]:
+    """Discards under the same faults. Where they can be undone, they are, and every row must be as before."""
+    overrides = order.count(DISCARDED[kind], 2)
+    tally = kill.campaign(kind, order.count(10_000, 300), overrides, order.seed, overrides=overrides)
+    yield Line.of(f"killed at any moment: {kind}", tally, tally.ok and tally.struck >= overrides)
+    yield Line(f"  and undone exactly: {kind}", tally.undone, f"not restored {tally.not_restored}", not tally.not_restored)
+    tally = kill.campaign(kind, order.count(1_000, 300), 0, order.seed, points=kill.EVERY_POINT)
+    yield Line.of(f"killed at every named point: {kind}", tally, tally.ok and len(tally.killed_at) == len(kill.EVERY_POINT))
+    yield from mutated(order, kind)
+    yield from rivalled(order, kind)
+
+
 def cut(order: Order, kind: str) -> Iterator[Line]:
     cuts = order.count(100, 4)
     tally = kill.campaign(kind, order.count(2_000, 300), cuts, order.seed, cut=True)
@@ -57,7 +77,7 @@ def mutated(order: Order, kind: str) -> Iterator[Line]:
             mutate.trial(kind, Path(folder), order.count(500, 100), 0.01 + 0.99 * n / (count - 1), order.seed + n, total)
     counts = f"outside {total.outside}, unreported {total.unreported}; {total.changed} changed"
     yield Line(f"exactly the confirmed plan (1–100 % mutated): {kind}", total.trials, counts, total.ok)
-    if kind == "sqlite_queue":
+    if kind in ("sqlite_queue", "sqlite_queue discard"):
         total = mutate.Mutated()
         with tempfile.TemporaryDirectory(prefix="retriage-mutate-") as folder:
             mutate.trial(kind, Path(folder), 200, 0.5, order.seed, total, naive=True)
@@ -66,7 +86,7 @@ def mutated(order: Order, kind: str) -> Iterator[Line]:
 
 
 def untrailed(order: Order, what: str) -> Iterator[Line]:
-    """A way the trail becomes unusable, on one queue; or a system, on which it is deleted."""
+    """One way in which the trail becomes unusable, on one queue; or, for a system, that it is deleted."""
     if what in LIMITED:
         yield _limited(order, what)
         return
@@ -91,7 +111,7 @@ def rivalled(order: Order, kind: str) -> Iterator[Line]:
     total = rivals.Rivals()
     for n in range(order.count(4, 1)):
         rivals.trial(kind, order.count(1_000, 200), order.seed + n, total)
-    counts = f"twice {total.twice}, untold {total.untold}, locked {total.locked}; {total.won} of {total.items} won"
+    counts = f"twice {total.twice}, unrecorded {total.unrecorded}, locked {total.locked}; {total.won} of {total.items} won"
     yield Line(f"never fights workers (2 consoles, 4 workers): {kind}", total.trials, counts, total.ok)
     if kind == "sqlite_queue":
         total = rivals.Rivals()
@@ -161,7 +181,7 @@ def untouched(_order: Order, _: str) -> Iterator[Line]:
 
 
 def soaked(order: Order, _: str) -> Iterator[Line]:
-    """Memory is judged at the full count only: a short one is all warm-up."""
+    """The soak. Memory is judged only at the full count: a short run is all warm-up."""
     total = soak.Soaked()
     soak.trial(order.count(100, soak.FEWEST), order.count(10_000, 1_000), total)
     counts = (
@@ -181,9 +201,10 @@ ONE = ("",)
 PARTS: dict[str, tuple[Callable[[Order, str], Iterator[Line]], Sequence[str]]] = {
     "soak": (soaked, ONE),
     "kill": (killed, sorted(KINDS, key=lambda kind: -OVERRIDES[kind])),
+    "discard": (discarded, list(DISCARDS)),
     "signals": (signalled, list(KINDS)),
     "suspended": (slept, list(KINDS)),
-    "cut": (cut, ON_POSTGRES),
+    "cut": (cut, ON_SERVERS),
     "rivals": (rivalled, list(KINDS)),
     "mutate": (mutated, list(KINDS)),
     "closed": (untrailed, [*LIMITED, *closed.WAYS, *(kind for kind in KINDS if kind != "sqlite_queue")]),
@@ -192,9 +213,9 @@ PARTS: dict[str, tuple[Callable[[Order, str], Iterator[Line]], Sequence[str]]] =
     "raw": (untouched, ONE),
     "tamper": (tampered, ONE),
 }
-"""The longest first, so that none of them is waited for at the end."""
+"""The parts, the longest first, so that a long one does not run alone at the end."""
 WAITING: Sequence[Unit] = (("closed", "hung"), ("closed", "locked"), ("frozen", ""))
-"""Trials that wait for a deadline and do nothing else: they run at the same time as the jobs."""
+"""Parts that only wait for deadlines. They run at the same time as the others."""
 MEMORY, ROOM = Path("/dev/shm"), 4 << 30
 
 

@@ -1,4 +1,4 @@
-"""What a naive auditor leaves behind, looked at by the same comparison the promises are judged by."""
+"""The changes that a naive auditor makes, found by the same comparison as for the promises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.faults.world import QueueFile, hashes
 
 
 def files_left_by_a_naive_reader() -> int:
-    """`mode=ro` is not enough: on a quiet database with a write-ahead log it creates files next to it."""
+    """The files that `mode=ro` creates next to a quiet database with a write-ahead log."""
     with tempfile.TemporaryDirectory(prefix="retriage-audit-") as name:
         folder = Path(name)
         queue = QueueFile.create(folder / "queue.db", oracle=False)
@@ -24,7 +24,7 @@ def files_left_by_a_naive_reader() -> int:
 
 
 def raw_data_written_again() -> tuple[bool, bool]:
-    """A script that puts back the very bytes it read: whether the tree hash shows it, and whether contents alone do."""
+    """A script writes the same bytes again: whether the hash of the tree shows that, and whether the contents alone do."""
     with tempfile.TemporaryDirectory(prefix="retriage-raw-") as name:
         folder = Path(name)
         system, _ = systems.create("partition_store", folder, 3)

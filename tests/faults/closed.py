@@ -1,4 +1,4 @@
-"""No change without a durable intent: the trail becomes unusable, in every way, before or in the middle of it."""
+"""No change without a durable intent: the trail becomes unusable before or during an override."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.trail.world import writing_connection
 
 HOLD = "import sqlite3, sys, time\nc = sqlite3.connect(sys.argv[1], isolation_level=None)\nc.execute('BEGIN IMMEDIATE')\nprint('held', flush=True)\ntime.sleep(600)"
 PROMISED, MARGIN = 2.0, 1.5
-"""Seconds: what the operator is promised, and what a loaded test machine is forgiven."""
+"""Seconds until the fault is reported: the promise, and the margin for a busy test machine."""
 
 
 @contextmanager
 def full_by_pages(trail_file: Path, console: object) -> Iterator[None]:
-    """The file may not grow by a page."""
+    """The file cannot grow by a page."""
     connection = writing_connection(console.trail)  # type: ignore[attr-defined]  # the limit is per connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages + 2}")
@@ -80,7 +80,7 @@ def locked(trail_file: Path, console: object) -> Iterator[None]:
 
 @contextmanager
 def hung(trail_file: Path, console: object) -> Iterator[None]:
-    """Another process holds the lock and is stopped."""
+    """Another process holds the lock and is suspended."""
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(trail_file)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     holder.stdout.readline()
@@ -138,7 +138,7 @@ class Closed:
 
 
 def _undismayed(trail: object) -> None:
-    """The naive console: if the trail can't be written, it goes on without."""
+    """The naive console: it continues without a trail that cannot be written."""
 
     def undismayed(real: Callable[..., object]) -> Callable[..., object]:
         def going_on(*given: object, **more: object) -> object:
@@ -214,7 +214,7 @@ def trials(kind: str, way: str, count: int, *, naive: bool = False) -> Closed:
 
 
 def _as_limited(folder: Path, way: str) -> tuple[bool, float, int]:
-    """In a process of its own, which loses its rights or its room: whether it was refused, in how many seconds, and how many
+    """In a process that loses its rights or its disk space: whether it was refused, in how many seconds, and how many
     items it can still read."""
     console = processes.console_of(folder, chunk=1)
     plan = console.trail.plan((folder / "plan").read_text())

@@ -23,15 +23,15 @@ from tests.plugins.postgres_analyses.server import server
 
 EVERYTHING = Filter.parse("condition:*")
 PROMISED, MARGIN = 5.0, 2.0
-"""Seconds until the reader gets an error, and what a loaded test machine is forgiven."""
+"""Seconds until the reader gets an error: the promise, and the margin for a busy test machine."""
 
 QUICK = 0.1
-"""Seconds that nineteen of twenty reads of other systems stay below."""
+"""Nineteen of twenty reads of other systems take less than this many seconds."""
 
 
 @dataclass
 class Frozen:
-    """`silent` and `late` must be 0, and reads of the other backend quick."""
+    """The trials: `silent` and `late` must be 0, and the other backend must be read quickly."""
 
     trials: int = 0
     silent: int = 0

@@ -1,5 +1,7 @@
-"""ssh lost: the terminal of a console that carries out an override is closed, or takes nothing any more and then a
-signal comes; the chunk is finished and recorded, and the next console offers to resume it."""
+"""ssh lost: the terminal of a console with a running override is closed, or accepts nothing and then a signal comes.
+
+The current chunk is finished and recorded, and the next console offers to resume the override.
+"""
 
 from __future__ import annotations
 
@@ -52,17 +54,17 @@ def _opened(folder: Path) -> Iterator[Terminal]:
         yield terminal
     finally:
         if not terminal.child.closed:
-            terminal.child.close(force=True)
+            terminal.close()
 
 
 def _lost(system: systems.System, hangs: bool) -> float:
     """Everything that failed is requeued by keys; seconds from the loss of the terminal to the end of the console."""
     with _opened(system.folder) as terminal:
-        terminal.until("Retries in the next")
+        terminal.until("retries, next")
         terminal.press("2")
         terminal.until(f"t{ITEMS - 1:06d}")
         terminal.press("A")
-        terminal.until("all that match")
+        terminal.until("marked: all that match")
         terminal.press("r")
         terminal.until("will be requeued")
         terminal.press("the upstream is back")

@@ -18,15 +18,16 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from console.core.backend import Action
 from tests.faults import processes, systems
 from tests.faults.systems import Raw, System
-from tests.faults.world import final_outcomes
+from tests.faults.world import final_outcomes, left_locked
 from tests.patience import PATIENCE
 
 POINTS = {
@@ -35,15 +36,15 @@ POINTS = {
 }
 EVERY_POINT = (*POINTS["core"], *POINTS["trail"])
 UNKNOWN = ("after_write", "before_outcome")
-"""Where a kill leaves written what is not recorded."""
+"""The fault points after which a write is not on record."""
 CUTS_PER_ROUND = 20
 CHUNKS = (1_000, 5_000, 50_000)
-"""Microseconds a console may hold the writer's lock: many small chunks, or few large ones."""
+"""The target of a chunk in microseconds: many small chunks, or few large ones."""
 
 
 @dataclass
 class Tally:
-    """What a campaign found. All of `lost`, `twice`, `unrecorded` and `wrong` must be 0."""
+    """The findings of a campaign. `lost`, `twice`, `unrecorded` and `wrong` must be 0."""
 
     system: str
     seed: int
@@ -51,16 +52,21 @@ class Tally:
     rounds: int = 0
     items: int = 0
     lost: int = 0
-    """Items that are gone or broken, or were planned and not requeued though nothing stood in their way."""
+    """Items that are gone or broken, or that were planned and not requeued without a reason."""
     twice: int = 0
     unrecorded: int = 0
     """Requeued in the store, but neither `applied` nor `unknown` in the trail."""
     wrong: int = 0
-    """Said to be changed, or not known, where the store shows no change; or recorded twice."""
+    """Recorded as changed or unknown although the store shows no change; or recorded twice."""
     unknown: int = 0
+    locked: int = 0
+    """Left out and recorded so, because somebody else had locked them."""
     unfinished: int = 0
     broken: int = 0
-    """Trails that do not verify, or raw data that is not what it was."""
+    """Trails that do not verify, or raw data that has changed."""
+    undone: int = 0
+    not_restored: int = 0
+    """Items that an undo did not restore exactly."""
     killed_at: dict[str, int] = field(default_factory=dict)
     asked: int = 0
     struck: int = 0
@@ -70,16 +76,17 @@ class Tally:
 
     @property
     def caught(self) -> bool:
-        """Somebody who has to be found out was."""
+        """Whether the naive variant was caught."""
         return bool(self.twice and self.unrecorded)
 
     @property
     def ok(self) -> bool:
-        return not (self.lost or self.twice or self.unrecorded or self.wrong or self.unfinished or self.broken)
+        wrong = self.lost or self.twice or self.unrecorded or self.wrong
+        return not (wrong or self.unfinished or self.broken or self.not_restored)
 
 
 def _child(folder: Path, chunk: int, *, naive: bool = False) -> int:
-    """A fresh console, forked so that it starts at once."""
+    """A new console, forked so that it starts at once."""
     pid = os.fork()
     if pid == 0:
         code = 99
@@ -111,7 +118,7 @@ def _end(pids: list[int]) -> None:
 
 
 def _wait(pid: int, seconds: float) -> int | None:
-    """The exit status, or None when the time is over first."""
+    """The exit status; None after the time limit."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -121,45 +128,70 @@ def _wait(pid: int, seconds: float) -> int | None:
     return None
 
 
-def plan(folder: Path) -> None:
-    """In a process of its own, so that no connection is carried over a fork."""
+def apart(act: Callable[[], object]) -> None:
+    """Run this in a process of its own, because a forked process must not use the connections of its parent."""
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            processes.propose(processes.console_of(folder), folder)
+            act()
             code = 0
         finally:
             os._exit(code)
     assert os.waitpid(pid, 0)[1] == 0
 
 
+def plan(folder: Path) -> None:
+    apart(lambda: processes.propose(processes.console_of(folder), folder))
+
+
 def check(system: System, ids: list[str], tally: Tally, *, naive: bool, reason: str | None = None) -> None:
-    """Compare the oracle with the trail; with a `reason`, with the override that was given it."""
+    """Compare the oracle with the trail; with a `reason`, only with the override that has this reason."""
     folder = system.folder
-    requeued = system.requeued()
+    requeued, taken = system.requeued(), system.taken_first()
     tally.items += len(ids)
     tally.rounds += 1
-    tally.lost += len(set(ids) - system.present()) + len(set(ids) - requeued.keys())
+    tally.lost += len(set(ids) - system.present())
+    left = set(ids) - requeued.keys() - taken
     tally.twice += sum(times > 1 for times in requeued.values())
     if naive:
         recorded = {id: ["applied"] * times for id, times in system.notes().items()}
+        said_locked: set[str] = set()
     else:
         trail = processes.trail_of(folder)
         (override,) = (each for each in trail.overrides() if reason in (None, each.reason))
         recorded = {key.partition("/")[2]: what for key, what in final_outcomes(trail, override.override_id).items()}
+        said_locked = {id.partition("/")[2] for id in left_locked(trail, override.override_id)}
         tally.unfinished += override.state.value != "finished"
         tally.broken += not trail.verify().ok
         trail.close()
+    locked = left & said_locked if system.others_lock_rows else set()
+    tally.locked += len(locked)
+    tally.lost += len(left - locked)
     said = {id for id, what in recorded.items() if what[0] in ("applied", "unknown")}
     tally.unknown += sum(what[0] == "unknown" for what in recorded.values())
     tally.unrecorded += len(requeued.keys() - said)
-    tally.wrong += len(said - requeued.keys()) + sum(len(what) != 1 for what in recorded.values())
+    applied = {id for id, what in recorded.items() if what[0] == "applied"}
+    tally.wrong += len(applied - requeued.keys()) + len(said - requeued.keys() - taken)
+    tally.wrong += sum(len(what) != 1 for what in recorded.values())
+
+
+def check_undo(system: System, before: dict[str, object], tally: Tally) -> None:
+    """Undo the override. Each item that it has certainly changed must be as before."""
+    trail = processes.trail_of(system.folder)
+    (override,) = trail.overrides()
+    recorded = final_outcomes(trail, override.override_id)
+    trail.close()
+    applied = {key.partition("/")[2] for key, what in recorded.items() if what == ["applied"]}
+    apart(lambda: processes.undo(system.folder))
+    now = system.snapshot() or {}
+    tally.undone += len(applied)
+    tally.not_restored += sum(before[id] != now.get(id) for id in applied)
 
 
 @contextmanager
 def world(kind: str, items: int) -> Iterator[tuple[System, list[str]]]:
-    """A system in a folder of its own, and nothing of it left afterwards."""
+    """A system in a folder of its own, which is removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="retriage-kill-"))
     try:
         system, ids = systems.create(kind, folder, items)
@@ -181,24 +213,27 @@ def at_work(folder: Path, count: int, seed: int) -> Iterator[None]:
 
 
 def random_round(items: int, kills: int, tally: Tally, chance: random.Random, *, naive: bool) -> None:
-    """One override, killed up to so many times at random moments."""
+    """One override, killed at most `kills` times at random moments."""
     struck, chunk = tally.kills, chance.choice(CHUNKS)
     longest = tally.whole.get(chunk, 0.3)
     with world(tally.system, items) as (system, ids):
         if not naive:
             plan(system.folder)
         raw = system.raw_hash() if isinstance(system, Raw) else ""
+        before = system.snapshot()
         with at_work(system.folder, 2, chance.randrange(2**31)):
             for _ in range(kills):
                 child = _child(system.folder, chunk, naive=naive)
                 if _wait(child, chance.uniform(0, longest)) is not None:
-                    tally.whole[chunk] = longest * 0.8  # it was faster than thought: next time kill earlier
+                    tally.whole[chunk] = longest * 0.8  # it was faster than expected: kill earlier next time
                     break
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
                 tally.kills += 1
             _finish(system, chunk, naive=naive)
         check(system, ids, tally, naive=naive)
+        if before is not None:
+            check_undo(system, before, tally)
         tally.struck += tally.kills > struck
         tally.broken += isinstance(system, Raw) and system.raw_hash() != raw
 
@@ -230,14 +265,14 @@ def undisturbed(kind: str, items: int, chunk: int) -> float:
 
 
 def _until_taken(system: System) -> None:
-    """A worker has taken something, so that the after-image alone cannot tell what happened."""
+    """Wait until a worker has taken something, so that the after-image alone cannot tell what happened."""
     end = time.monotonic() + 10
     while time.monotonic() < end and not system.taken():
         time.sleep(0.01)
 
 
 def point_round(items: int, point: str, tally: Tally, *, passes: int = 2) -> None:
-    """One override, killed at a named point, then brought to its end."""
+    """One override, killed at a named point and then completed."""
     with world(tally.system, items) as (system, ids):
         plan(system.folder)
         with at_work(system.folder, 2, 1):
@@ -251,14 +286,14 @@ def point_round(items: int, point: str, tally: Tally, *, passes: int = 2) -> Non
             if first.returncode == -signal.SIGKILL:
                 tally.kills += 1
                 tally.killed_at[point] = tally.killed_at.get(point, 0) + 1
-            if point in UNKNOWN:
+            if point in UNKNOWN and system.operation.action == Action.REQUEUE:
                 _until_taken(system)
             _finish(system, CHUNKS[0], naive=False)
         check(system, ids, tally, naive=False)
 
 
 def cut_round(items: int, cuts: int, tally: Tally, chance: random.Random) -> None:
-    """One override whose connections the server ends again and again; nobody else works on its items."""
+    """One override whose connections the server ends repeatedly. No workers run."""
     with world(tally.system, items) as (system, ids):
         assert isinstance(system, Cuttable)
         plan(system.folder)
@@ -267,8 +302,11 @@ def cut_round(items: int, cuts: int, tally: Tally, chance: random.Random) -> Non
             status = None
             while status is None:
                 status = _wait(child, chance.uniform(0, max(0.05, tally.whole[CHUNKS[0]] * 2 / cuts)))
-                if status is None and tally.kills < tally.asked:
-                    tally.kills += system.cut()
+                while status is None and tally.kills < tally.asked:
+                    if ended := system.cut():
+                        tally.kills += ended
+                        break
+                    status = _wait(child, 0.02)  # it has no connection yet, or none any more
             if status == 0:
                 break
         check(system, ids, tally, naive=False)
@@ -290,7 +328,7 @@ def campaign(
     tally, chance = Tally(kind, seed, asked=kills), random.Random(seed)
     if kills and not naive:
         tally.whole = {chunk: undisturbed(kind, items, chunk) for chunk in (CHUNKS[:1] if cut else CHUNKS)}
-    while tally.rounds < 4 + 2 * kills:
+    while tally.rounds < 4 + (20 if naive or cut else 2) * kills:
         if tally.kills >= kills and tally.struck >= overrides and (tally.caught or not naive):
             break
         if cut:
@@ -310,7 +348,7 @@ def campaign(
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--system", choices=systems.KINDS, default="sqlite_queue")
+    parser.add_argument("--system", choices=[*systems.KINDS, *systems.DISCARDS], default="sqlite_queue")
     parser.add_argument("--cut", action="store_true", help="end connections instead of processes")
     parser.add_argument("--items", type=int, default=500)
     parser.add_argument("--kills", type=int, default=8)

@@ -1,6 +1,6 @@
 """Exactly the confirmed plan: a share of the items is changed between preview and apply.
 
-The naive variant applies what it saw in the preview, whatever is there by now, and must be caught.
+The naive variant writes the previewed changes without comparing, and must be caught.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.faults.world import confirm, outcomes, planned
 
 @dataclass
 class Mutated:
-    """Trials: both must be 0."""
+    """The trials: both numbers must be 0."""
 
     trials: int = 0
     outside: int = 0
@@ -33,7 +33,7 @@ class Mutated:
 
 
 def _without_looking(backend: Requeues) -> None:
-    """Each change is written over whatever is there now."""
+    """Write each change without comparing."""
     guarded = backend.compare_and_set
 
     def compare_and_set(changes: Sequence[Change], *rest: object) -> Sequence[Outcome]:

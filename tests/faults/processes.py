@@ -1,4 +1,4 @@
-"""Processes that faults happen to: a console that carries out or resumes, workers that take what it requeues.
+"""The processes that are killed or suspended: a console that carries out or resumes, and workers.
 
     python -m tests.faults.processes carry FOLDER [--point NAME[:PASSES]] [--chunk MICROSECONDS] [--naive]
     python -m tests.faults.processes work FOLDER SEED
@@ -59,14 +59,15 @@ def close(console: Operations) -> None:
 
 
 def propose(console: Operations, folder: Path, limit: int | None = None) -> Plan:
-    """Everything that failed, as the system's items are requeued; the plan is noted in the folder."""
-    plan = console.propose(matching(systems.FAILED, limit=limit), systems.of(folder).operation)
+    """Plan all items of the system that can be changed; the id of the plan goes into a file of the folder."""
+    system = systems.of(folder)
+    plan = console.propose(matching(system.wanted, limit=limit), system.operation)
     (folder / "plan").write_text(plan.id)
     return plan
 
 
 def bring_to_its_end(folder: Path, console: Operations, stop: Stop | None = None) -> Override:
-    """Apply the folder's plan, or resume what became of it: what a person does after a crash."""
+    """Apply the folder's plan, or resume its override: what a person does after a crash."""
     plan = console.trail.plan((folder / "plan").read_text())
     begun = [override for override in console.trail.overrides() if override.plan_id == plan.id]
     if not begun:
@@ -76,15 +77,25 @@ def bring_to_its_end(folder: Path, console: Operations, stop: Stop | None = None
     return console.resume(begun[0].override_id, WHO, ORIGIN, stop)
 
 
+def undo(folder: Path) -> None:
+    """Undo the folder's override, for every item that is still as it left it."""
+    console = console_of(folder)
+    (override,) = console.trail.overrides()
+    plan = console.undo(override.override_id)
+    if plan.changes:
+        console.carry_out(plan, confirm(plan))
+    close(console)
+
+
 def naive(folder: Path) -> None:
-    """What a script would do: whatever has failed by now, and a note of it afterwards."""
+    """A naive script: it requeues what has failed now, and notes that afterwards."""
     system = systems.of(folder)
     while system.naive():
         pass
 
 
 def killer(point: str) -> Callable[[str], None]:
-    """Die at the n-th pass of a point of the core."""
+    """Kill this process when it reaches a fault point for the n-th time."""
     name, _, count = point.partition(":")
     left = int(count or 1)
 
@@ -116,7 +127,7 @@ def carry(folder: Path, point: str, chunk: int, is_naive: bool) -> int:
 
 
 def work(folder: Path, seed: int) -> None:
-    """The system's own worker: an item takes it up to three milliseconds, and three in ten fail again."""
+    """The system's own worker. An item takes up to three milliseconds, and three of ten fail again."""
     chance = random.Random(seed)
     signals = Signals()
 

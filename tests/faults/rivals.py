@@ -1,4 +1,4 @@
-"""Never fights workers: two consoles on one selection, four workers on the queue, nobody is shown a lock.
+"""Two consoles with the same selection, and four workers on the queue: nobody is shown a lock.
 
     python -m tests.faults.rivals FOLDER PLAN
 """
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,14 +22,14 @@ from tests.patience import PATIENCE
 
 @dataclass
 class Rivals:
-    """`twice`, `unrecorded` and `locked` must be 0."""
+    """The trials: `twice`, `unrecorded` and `locked` must be 0."""
 
     trials: int = 0
     items: int = 0
     won: int = 0
     twice: int = 0
     unrecorded: int = 0
-    """Items requeued that not exactly one of the two overrides says to have changed."""
+    """Requeued items that are not recorded by exactly one of the two overrides."""
     locked: int = 0
     """Processes that were shown an error."""
 
@@ -38,7 +39,7 @@ class Rivals:
 
 
 def apply(folder: Path, plan_id: str) -> None:
-    """Apply a plan; while the other console is at it, wait one's turn as a person would."""
+    """Apply a plan. While the other console runs, wait, as a person would."""
     console = processes.console_of(folder, chunk=2_000, deadline=10)
     plan = console.trail.plan(plan_id)
     for _ in range(2_000):
@@ -68,7 +69,7 @@ def trial(kind: str, items: int, seed: int, total: Rivals, *, naive: bool = Fals
 
 
 def _scripts(system: systems.System, ids: list[str], seed: int, total: Rivals) -> None:
-    """Two naive scripts at once: what fails again meanwhile is requeued again."""
+    """Two naive scripts at once: they requeue items that failed again twice."""
     workers = [processes.start("work", str(system.folder), str(seed * 10 + n)) for n in range(4)]
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end and not total.twice:
@@ -93,20 +94,21 @@ def _trial(system: systems.System, ids: list[str], seed: int, total: Rivals) -> 
         )
         for plan in plans
     ]
-    said = [process.communicate(timeout=PATIENCE)[1] for process in consoles]
+    errors = [process.communicate(timeout=PATIENCE)[1] for process in consoles]
     for worker in workers:
         worker.terminate()
-    said += [worker.communicate(timeout=PATIENCE)[1] for worker in workers]
-    requeued = system.requeued()
+    errors += [worker.communicate(timeout=PATIENCE)[1] for worker in workers]
+    requeued, taken = system.requeued(), system.taken_first()
     recorded = [final_outcomes(console.trail, override.override_id) for override in console.trail.overrides()]
     total.trials += 1
     total.items += len(ids)
-    total.won += len(requeued)
+    total.won += len(requeued.keys() | taken)
     total.twice += sum(times > 1 for times in requeued.values())
-    total.unrecorded += sum(sum(one[f"{system.name}/{id}"] == ["applied"] for one in recorded) != 1 for id in ids)
-    total.locked += sum(bool(text) for text in said)
-    if any(said):
-        sys.stderr.write("".join(said))
+    said = Counter(key.partition("/")[2] for one in recorded for key, what in one.items() if what == ["applied"])
+    total.unrecorded += sum(said[id] != (id in requeued) for id in ids)
+    total.locked += sum(bool(text) for text in errors)
+    if any(errors):
+        sys.stderr.write("".join(errors))
     processes.close(console)
 
 

@@ -9,24 +9,24 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from console.core.override import OverrideState
+from console.core.override import TERMINAL_GONE, OverrideState
 from tests.faults import processes, systems
 from tests.faults.world import ORIGIN, WHO, final_outcomes
 from tests.patience import PATIENCE, busy
 
 SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 PROMISED, MARGIN = 2.0, 2.0
-"""Seconds until it has ended, and what a loaded test machine is forgiven."""
+"""Seconds until it has ended: the promise, and the margin for a busy test machine."""
 
 
 @dataclass
 class Signalled:
-    """`open`, `late`, `unrecorded` and `twice` must be 0."""
+    """The trials: `open`, `late`, `unrecorded` and `twice` must be 0."""
 
     trials: int = 0
     midway: int = 0
     open: int = 0
-    """Intents without an outcome, or overrides that do not say they were stopped."""
+    """Intents without an outcome, or overrides that are not recorded as stopped."""
     late: int = 0
     slowest: float = 0.0
     unrecorded: int = 0
@@ -61,7 +61,7 @@ def trial(kind: str, number: signal.Signals, items: int, total: Signalled, *, na
 
 
 def _script(system: systems.System, number: signal.Signals, total: Signalled) -> None:
-    """A naive script: the signal ends it wherever it is, between the write and its note of it too."""
+    """A naive script: the signal ends it anywhere, also between a write and the note about it."""
     process = processes.start("carry", str(system.folder), "--naive")
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end and not system.requeued():
@@ -92,7 +92,7 @@ def _trial(system: systems.System, number: signal.Signals, items: int, total: Si
     total.unrecorded += len({f"{system.name}/{id}" for id in system.requeued()} ^ recorded.keys())
     if process.returncode == 1:
         total.midway += 1
-        total.open += (override.state, override.note) != (OverrideState.STOPPED, "Stopped by a signal.")
+        total.open += override.state is not OverrideState.STOPPED or override.note not in ("Stopped by a signal.", TERMINAL_GONE)
         override = console.resume(override.override_id, WHO, ORIGIN)
     total.unfinished += override.state is not OverrideState.FINISHED or bool(said)
     total.twice += sum(times > 1 for times in system.requeued().values())

@@ -1,9 +1,9 @@
-"""Soak: the console in a real terminal for thousands of refreshes, resizes and screens, an override of many items under
-way while workers run; what it holds in memory is looked at all the time, and what it leaves behind at the end.
+"""Soak: the console in a real terminal for thousands of refreshes, resizes and screens, while it carries out a large
+override and workers run. Its memory is measured in every turn, and at the end nothing of it may be left.
 
     python -m tests.faults.soak CONFIG COUNTER [naive]
 
-is the console itself, with a count of what its list was answered. The naive one keeps every page, and its text, and must be caught.
+starts the console itself and counts the answers to its list. The naive variant keeps every page with its text, and must be caught.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,38 +28,40 @@ import pyte
 from tests.faults import kill, processes, systems
 from tests.patience import PATIENCE
 from tests.ui.terminal import Terminal
-from tests.ui.test_hostile_terminal import WAYS
+from tests.ui.test_hostile_terminal import WAYS as HOSTILE_WAYS
 
 ESCAPE = "\x1b[27u"
-"""As terminals send it that tell the key from the beginning of a sequence: nobody has to wait for what may follow."""
-REASON = "required: why you do this"
+"""The escape key in the form that cannot be the beginning of a longer sequence, so that nothing has to wait."""
+PLAN = "selected will be"
+WAYS = {**HOSTILE_WAYS, "proposals": [("6", "No proposals yet")]}
 DIALOGS = {
     "help": ("overview", "?", "Keys in"),
-    "palette": ("overview", "\x10", "earch for commands"),
-    "go to": ("overview", "g", "an item's key, a screen"[1:]),
+    "palette": ("overview", "\x10", "ype to filter"),
+    "go to": ("overview", ":", "an item's key, a screen"[1:]),
     "views": ("failures", "f", "no filter"),
+    "order": ("failures", "s", "Order and columns"),
     "save view": ("failures", "w", "name of the view"[1:]),
-    "export": ("failures", "e", "r your own path"),
-    "plan": ("failures", "r", REASON),
-    "plan of a cause": ("causes", "r", REASON),
-    "undo": ("trail", "z", REASON),
-    "plan of an item": ("item", "r", REASON),
+    "export": ("failures", "e", "ile, with its folder"),
+    "plan": ("failures", "r", PLAN),
+    "plan of a cause": ("causes", "r", PLAN),
+    "undo": ("trail", "z", PLAN),
+    "plan of an item": ("item", "r", PLAN),
 }
 """What opens over a place: which place, by which key, and what is then to be read; the first letter of a text that
 is to be replaced is under the cursor, and painted apart."""
 SIZE = (45, 140)
 SIZES = ((24, 80), (50, 160), (15, 60), (40, 120), (24, 200), (60, 80), (25, 81), (80, 100), (30, 132), SIZE)
 REFRESHES = 100
-"""In each turn, besides every size."""
+"""Refreshes in each turn, in addition to the resizes."""
 FEWEST = 12
-"""Turns below which warm-up is all there is."""
+"""With fewer turns there is only warm-up."""
 GROWTH = 1.05
-"""What it may hold at the end, in parts of what it held after the warm-up."""
+"""The largest memory at the end, as a part of the memory after the warm-up."""
 
 
 @dataclass
 class Soaked:
-    """Nothing may be left, what became of the override must be right, and memory flat."""
+    """The result: nothing may be left, the override must have the right outcomes, and memory must not grow."""
 
     turns: int = 0
     refreshes: int = 0
@@ -69,9 +71,9 @@ class Soaked:
     """Megabytes after each turn."""
     descriptors: list[int] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    """Processes, sockets and files that are there when it has ended, and were not when it began."""
+    """Processes, sockets and files that exist at the end and did not exist at the beginning."""
     tally: kill.Tally = field(default_factory=lambda: kill.Tally("sqlite_queue", 1))
-    """What became of the override."""
+    """The result of the override."""
 
     @property
     def growth(self) -> float:
@@ -86,14 +88,14 @@ class Soaked:
         return self.growth <= GROWTH
 
 
-_MODES = [way[0][0] for place, way in WAYS.items() if len(way) == 1 and place != "live_override"]
+_MODES = [way[0][0] for place, way in WAYS.items() if len(way) == 1]
 
 
 class Watched(Terminal):
     """What it says is looked for as it comes, and not kept: there will be very much of it."""
 
     at = WAYS["failures"][0]
-    """The place below whatever is open, by its key and its words."""
+    """A screen by its key, and words that it shows."""
 
     def _take(self, within: float) -> bool:
         try:
@@ -106,19 +108,25 @@ class Watched(Terminal):
         self.sent = self.sent[-(1 << 18) :] + data
         return True
 
-    def press_for(self, keys: str, words: str, within: float = 30) -> None:
-        """Until the words have been painted since. What is still open below takes the key: then it is pressed again."""
-        end = time.monotonic() + within
+    def press_for(self, keys: str, words: str, way: Sequence[tuple[str, str]] = ()) -> None:
+        """Until the words have been painted since. What is still open below takes the key: then it is pressed again,
+        in the place that `way` leads to, because escape may have left it."""
+        end = time.monotonic() + PATIENCE
         while not self._pressed(keys, words):
             assert time.monotonic() < end, f"{keys!r} does not lead to {words!r}; what is there instead:\n{self._painted_anew()}"
             self.child.send(ESCAPE)
             self.watch(0.2)
+            for key, _ in way:
+                self.child.send(key)
+                self.watch(1)
             if keys in _MODES:  # it is there already, and paints nothing
                 self.child.send(_MODES[_MODES.index(keys) - 1])
                 self.watch(0.2)
 
     def _painted_anew(self) -> str:
         """All that is on the screen: what is not kept is asked for again, by another size."""
+        if not self.child.isalive():
+            return f"nothing: the console has ended with {self.child.exitstatus}, and said {self.sent[-2000:]!r}"
         lines, columns = SIZE[0] - 1, SIZE[1] - 1
         self.sent = b""
         self.child.setwinsize(lines, columns)
@@ -130,7 +138,7 @@ class Watched(Terminal):
     def _pressed(self, keys: str, words: str) -> bool:
         self.sent = b""
         self.child.send(keys)
-        end = time.monotonic() + 3
+        end = time.monotonic() + 10
         while words.encode() not in self.sent and time.monotonic() < end:
             self._take(0.5)
         return words.encode() in self.sent
@@ -146,7 +154,7 @@ class Watched(Terminal):
             self._take(left)
 
     def resize(self, size: tuple[int, int]) -> None:
-        """The kernel tells the console; it has received it when it paints."""
+        """Resize the terminal; the console has seen it when it paints."""
         self.child.setwinsize(*size)
         self._take(1.0)
         self.watch(0.03)
@@ -245,7 +253,7 @@ def _trial(folder: Path, system: systems.System, ids: list[str], turns: int, tot
         more = ["naive"] if naive else []
         terminal = Watched([sys.executable, "-m", "tests.faults.soak", config, str(folder / "counter"), *more], SIZE, home)
         stack.callback(terminal.child.close, force=True)
-        terminal.press_for("", "Retries in the next")
+        terminal.press_for("", "retries, next")
         _requeue_one(terminal)
         override = processes.command(
             "requeue", "--config", config, "--backend", system.name, "--where", systems.FAILED, "--reason", "soak",
@@ -272,27 +280,26 @@ def ended(process: subprocess.Popen[str]) -> Iterator[None]:
 
 
 def _requeue_one(terminal: Watched) -> None:
-    """So that there is a run to look at."""
+    """Requeue one item, so that there is an override to look at."""
     terminal.press_for("2", "next retry")
     terminal.press_for("/backend:parts\r", "COUNT_MISMATCH")
     terminal.watch(0.5)
     terminal.press_for("r", "will be requeued")
-    for keys in ("the upstream is back", "\r"):
-        terminal.child.send(keys)
-        terminal.watch(0.5)
-    terminal.press_for("\r", "finished")
+    terminal.child.send("the upstream is back")
+    terminal.watch(0.5)
+    terminal.press_for("\r", "requeued")
     terminal.close()
     terminal.press_for("/" + "\x7f" * 20 + "\r", "t00")
     terminal.watch(0.5)
 
 
 def _turn(terminal: Watched, folder: Path, turn: int, total: Soaked) -> None:
-    """Every screen once, some sizes, and refreshes in one place after the other."""
+    """One turn: every screen once, some sizes, and refreshes on one screen after the other."""
     for place in WAYS:
         with _opened(terminal, place, total):
             for dialog, (over, key, words) in DIALOGS.items():
                 if over == place:
-                    terminal.press_for(key, words)
+                    terminal.press_for(key, words, WAYS[place])
                     terminal.close()
                     _count(total, dialog)
     with _opened(terminal, list(WAYS)[turn % len(WAYS)], total):
@@ -317,8 +324,8 @@ def _opened(terminal: Watched, place: str, total: Soaked) -> Iterator[None]:
         terminal.press_for(key, shown)
     yield
     _count(total, place)
-    terminal.at = terminal.at if place == "live_override" else way[0]
-    if len(way) > 1 or place == "live_override":
+    terminal.at = way[0]
+    for _ in way[1:]:
         terminal.close()
 
 
@@ -327,7 +334,7 @@ def _count(total: Soaked, opened: str) -> None:
 
 
 def _left_behind(folder: Path) -> list[str]:
-    """Processes that still run from here, and files nobody needs any more."""
+    """Processes that still run, and files that nobody needs any more."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and process.name != str(os.getpid()):

@@ -35,11 +35,11 @@ class Suite:
 
 
 def run(tests: tuple[str, ...], named: str = "") -> Suite:
-    """Those of the tests whose name, or whose file's, has one of these words in it."""
+    """Run the tests with one of these words in their name or in the name of their file."""
     with tempfile.TemporaryDirectory(prefix="retriage-suite-") as folder:
         report = Path(folder) / "report.xml"
         ran = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", f"--junit-xml={report}", "-k", named, *tests],
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--all", f"--junit-xml={report}", "-k", named, *tests],
             cwd=ROOT, text=True, capture_output=True,
         )
         if not report.exists():

@@ -1,4 +1,4 @@
-"""Suspended in mid-override (a lid, a frozen container) until another console takes it for dead and settles; then woken."""
+"""Suspended during an override (a closed lid, a frozen container) until another console takes it over; then woken."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tests.patience import PATIENCE
 
 @dataclass
 class Suspended:
-    """`twice`, `unrecorded`, `unfinished` and `broken` must be 0."""
+    """The trials: `twice`, `unrecorded`, `unfinished` and `broken` must be 0."""
 
     trials: int = 0
     settled: int = 0
     """Overrides that the other console took over while their process was suspended."""
     late: int = 0
-    """Records of what it changed all the same when it woke."""
+    """Late records: what a process changed after it woke."""
     twice: int = 0
     unrecorded: int = 0
-    """Items requeued that the trail does not say were changed, or the other way round."""
+    """Requeued items that are not recorded as changed, or the reverse."""
     unfinished: int = 0
     broken: int = 0
 
@@ -116,7 +116,7 @@ def _midway(system: systems.System, *options: str) -> subprocess.Popen[str]:
 
 
 def _suspend(process: subprocess.Popen[str]) -> bool:
-    """Whether it was still there to be."""
+    """Suspend the process; False if it had ended."""
     process.send_signal(signal.SIGSTOP)
     while process.poll() is None:
         if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
@@ -132,5 +132,5 @@ def _taken(console: Operations, folder: Path) -> bool:
             trail.execute("UPDATE lease SET heartbeat = '2001-01-01T00:00:00.000000Z'")
         console.settle_unresolved(WHO, ORIGIN)
     except (sqlite3.OperationalError, TrailUnavailable):
-        return False  # it sleeps with the trail's lock in its hand
+        return False  # it holds the lock of the trail while it is suspended
     return console.trail.overrides()[0].state is not OverrideState.RUNNING

@@ -1,4 +1,4 @@
-"""The lines of the table: what was promised, how often it was tried, what went wrong, and whether it holds."""
+"""The lines of the table: a promise, its trials, what went wrong, and whether it holds."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class Line(NamedTuple):
         found = (
             f"lost {tally.lost}, twice {tally.twice}, unrecorded {tally.unrecorded}, wrong {tally.wrong}, unfinished {tally.unfinished},"
             f" broken {tally.broken}; {tally.items} items in {tally.rounds} overrides, {tally.unknown} unknown"
+            + (f", {tally.locked} left out as locked" if tally.locked else "")
         )
         return cls(promise, tally.kills, found, ok, tally.items, tally.lost, tally.twice, tally.unrecorded)
 
@@ -63,7 +64,7 @@ class Summary:
 
 
 Unit = tuple[str, str]
-"""A part, and what of it: a system, or a way."""
+"""One system, or one way, of a part."""
 
 
 def run_apart(units: Sequence[Unit], jobs: int, options: Sequence[str], idle: Sequence[Unit] = ()) -> Iterator[Line]:
@@ -103,7 +104,7 @@ def timed(lines: Iterator[Line]) -> Iterator[Line]:
 
 
 def show(lines: Iterator[Line], *, as_json: bool) -> bool:
-    """Print each as it comes, and what it all comes to; whether everything holds."""
+    """Print each line when it is there, and a summary; returns whether everything holds."""
     summary, began = Summary(), time.monotonic()
     for line in lines:
         summary.lines.append(line)

@@ -1,6 +1,6 @@
 """Tampering is found: edits, deletions, swaps and insertions in a trail, and a tail that is cut off.
 
-The naive variant looks only whether every number is there, and must miss some.
+The naive variant only checks that every number is there, and must miss some edits.
 """
 
 from __future__ import annotations

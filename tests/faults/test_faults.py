@@ -15,9 +15,9 @@ import pytest
 from console.ui import screens
 from tests.depth import campaign, in_depth
 from tests.faults import audit, closed, frozen, hangup, kill, mutate, rivals, signals, soak, suspended, tamper
-from tests.faults.__main__ import OVERRIDES, PARTS, WAITING
+from tests.faults.__main__ import DISCARDED, OVERRIDES, PARTS, WAITING
 from tests.faults.processes import ROOT
-from tests.faults.systems import KINDS, ON_POSTGRES
+from tests.faults.systems import DISCARDS, KINDS, ON_SERVERS
 from tests.faults.table import Line, Summary, run_apart
 from tests.patience import PATIENCE
 
@@ -35,7 +35,10 @@ def killed(*options: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", in_depth(KINDS, quick=["sqlite_queue", "postgres_analyses"]))
+REDIS = [kind for kind in ("rq", "sidekiq", "bullmq") if kind in KINDS]
+
+
+@pytest.mark.parametrize("kind", in_depth(KINDS, quick=["sqlite_queue", "postgres_analyses", *REDIS[:1]]))
 def test_killed_at_random_moments(kind: str) -> None:
     found = killed("--system", kind, "--items", "200", "--kills", "3")
     assert found["ok"], found
@@ -60,7 +63,31 @@ def test_the_driver_can_fail_a_naive_writer_is_caught(kind: str) -> None:
     assert found["unrecorded"] > 0, found
 
 
-@pytest.mark.parametrize("kind", in_depth(ON_POSTGRES, quick=["sql_table"]))
+@campaign
+@pytest.mark.parametrize("kind", REDIS)
+def test_a_queue_in_redis_killed_at_every_named_point(kind: str) -> None:
+    found = killed("--system", kind, "--items", "200", "--kills", "0", "--points")
+    assert found["ok"], found
+    assert found["killed_at"] == dict.fromkeys(kill.EVERY_POINT, 1), found
+    assert not found["unknown"], "the mark tells what a script did, whatever workers have done since"
+
+
+@campaign
+@pytest.mark.parametrize("kind", REDIS)
+def test_two_consoles_and_four_workers_on_a_queue_in_redis(kind: str) -> None:
+    total = rivals.Rivals()
+    rivals.trial(kind, 300, SEED, total)
+    assert total.ok, total
+
+
+@campaign
+@pytest.mark.skipif("rq" not in KINDS, reason="no Redis")
+def test_rqs_own_requeue_loses_jobs_when_it_is_killed() -> None:
+    found = killed("--system", "rq", "--items", "300", "--kills", "6", "--naive")
+    assert found["lost"] > 0, found
+
+
+@pytest.mark.parametrize("kind", in_depth(ON_SERVERS, quick=["sql_table"]))
 def test_connections_cut_in_mid_chunk(kind: str) -> None:
     found = killed("--system", kind, "--items", "1500", "--kills", "2", "--cut")
     assert found["ok"], found
@@ -86,6 +113,41 @@ def test_a_writer_that_does_not_look_again_is_caught(tmp_path: Path) -> None:
     total = mutate.Mutated()
     mutate.trial("sqlite_queue", tmp_path, 100, 0.4, SEED, total, naive=True)
     assert total.outside > 0
+
+
+@pytest.mark.parametrize("kind", in_depth(DISCARDS, quick=["sql_table-delete discard"]))
+def test_discards_killed_at_random_moments_and_undone(kind: str) -> None:
+    found = killed("--system", kind, "--items", "200", "--kills", "2")
+    assert found["ok"], found
+    assert found["kills"] >= 2, found
+
+
+@pytest.mark.parametrize("kind", in_depth(DISCARDS, quick=["sqlite_queue discard"]))
+def test_discards_killed_between_the_write_and_its_record(kind: str) -> None:
+    found = killed("--system", kind, "--items", "200", "--kills", "0", "--point", "after_write")
+    assert found["ok"], found
+    assert found["killed_at"] == {"after_write": 1}, found
+
+
+@pytest.mark.parametrize("kind", in_depth(DISCARDS, quick=["sqlite_queue discard", "sql_table-delete discard"]))
+def test_items_changed_between_preview_and_discard(tmp_path: Path, kind: str) -> None:
+    total = mutate.Mutated()
+    mutate.trial(kind, tmp_path, 100, 0.4, SEED, total)
+    assert total.ok, (SEED, total)
+
+
+def test_a_discard_that_does_not_look_again_is_caught(tmp_path: Path) -> None:
+    total = mutate.Mutated()
+    mutate.trial("sqlite_queue discard", tmp_path, 100, 0.4, SEED, total, naive=True)
+    assert total.outside > 0
+
+
+@campaign
+@pytest.mark.parametrize("kind", DISCARDS)
+def test_two_consoles_discard_one_selection_and_four_workers_take_it(kind: str) -> None:
+    total = rivals.Rivals()
+    rivals.trial(kind, 200, SEED, total)
+    assert total.ok, (SEED, total)
 
 
 @pytest.mark.parametrize("way", closed.WAYS)
@@ -160,7 +222,7 @@ def test_tampering_is_found_and_looking_at_numbers_alone_is_not_enough() -> None
     assert total.missed_by_naive > 0
 
 
-def test_a_frozen_server_is_told_in_time_and_others_answer_meanwhile() -> None:
+def test_a_frozen_server_is_reported_in_time_and_others_answer_meanwhile() -> None:
     total = frozen.Frozen()
     frozen.trial(total, warm=True)
     assert total.ok, total
@@ -176,9 +238,10 @@ def test_raw_data_that_is_put_back_as_it_was_is_caught_by_the_tree_hash_alone() 
 
 def test_every_screen_is_opened_by_the_soak() -> None:
     modules = {module.name for module in pkgutil.iter_modules(screens.__path__)} - {"base"}
-    dialogs = {"help": "help", "pick": "views", "plan": "plan"}
-    names = {"override_live": "live_override"}  # the screen's module, and the place it shows
-    assert {names.get(module, module) for module in modules} == {*soak.WAYS, *dialogs}
+    dialogs = {"help": "help", "pick": "views", "plan": "plan", "export": "export", "arrange": "order"}
+    # Only while an override runs or its canary stopped it; the base of dialogs; from within the filter bar.
+    asked = {"confirm", "dialog", "filter_language"}
+    assert modules - asked == {*soak.WAYS, *dialogs} - {"override_items"}  # in the module of the override
     assert set(dialogs.values()) <= soak.DIALOGS.keys()
 
 
@@ -213,6 +276,8 @@ def test_a_terminal_lost_in_mid_override(hangs: bool) -> None:
 def test_the_full_table_is_of_every_system() -> None:
     assert OVERRIDES.keys() == KINDS.keys() == set(PARTS["kill"][1])
     assert sum(OVERRIDES.values()) >= 500
+    assert DISCARDED.keys() == DISCARDS.keys() == set(PARTS["discard"][1])
+    assert sum(DISCARDED.values()) >= 100
 
 
 def test_a_part_that_ends_early_is_a_line_that_fails() -> None:

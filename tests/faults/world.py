@@ -1,4 +1,4 @@
-"""What operation tests are made of: a real queue file with an oracle in it, a real trail, and consoles over both.
+"""The fixture of tests of operations: a real queue file with an oracle in it, a real trail, and consoles on both.
 
 The oracle is a trigger: whatever changes a row of the queue, whoever does it, is written into `oracle` by SQLite
 itself, in the same transaction. Nothing of the console is asked about it.
@@ -26,6 +26,7 @@ from console.core.policy import PolicyOverride
 from console.core.ports import Clock
 from console.core.query import Filter
 from console.process import SystemClock
+from console.sql.guarded import LOCKED
 from console.testing import FrozenClock
 from console.trail.leases import owner_token
 from console.trail.store import TrailStore, open_trail
@@ -105,7 +106,7 @@ class QueueFile:
         return f"queue/{id}"
 
     def fill(self, count: int, *, prefix: str = "t", updated: datetime = NOON - timedelta(hours=1)) -> list[str]:
-        """So many failed tasks, by one error, each failed at its own moment."""
+        """Add this many failed tasks with one error, each with its own time."""
         ids = [f"{prefix}{n:06d}" for n in range(count)]
         with closing(sqlite3.connect(self.path, isolation_level=None, timeout=30)) as connection:
             connection.execute("BEGIN")
@@ -145,7 +146,7 @@ class QueueFile:
         )
 
     def forget(self) -> None:
-        """What the test itself did is not what is asked."""
+        """Reset the oracle, so that the changes of the test itself are not counted."""
         self.run("DELETE FROM oracle")
 
     def open(
@@ -168,7 +169,7 @@ class QueueFile:
 
 @dataclass
 class World:
-    """A queue, a trail and a clock that stands; as many consoles as a test likes."""
+    """A queue, a trail and a frozen clock, with as many consoles as a test needs."""
 
     folder: Path
     clock: FrozenClock = field(default_factory=lambda: FrozenClock(NOON))
@@ -190,14 +191,14 @@ class World:
         backends: Iterable[SqliteQueue] | None = None, policy: PolicyOverride = NO_POLICY, trail: TrailStore | None = None,
         kind: type[SqliteQueue] = SqliteQueue,
     ) -> Operations:
-        """A console of its own: its own handles, its own owner."""
+        """A new console with connections and an owner of its own."""
         if backends is None:
             backends = [self.queue.open(clock=self.clock, read_only=read_only, policy=policy, kind=kind)]
         opened = {backend.name: backend for backend in backends}
         self._open += opened.values()
         return Operations(
             opened, trail or self.trail(read_only=read_only), self.clock, limits=limits, read_only=read_only,
-            owner=owner_token(), reach=reach,
+            owner=owner_token(), reach=reach, steady=lambda: self.clock.now().timestamp(),
         )
 
     def close(self) -> None:
@@ -239,7 +240,7 @@ def why_blocked(console: Operations, plan: Plan) -> dict[str, str]:
 
 
 def outcomes(console: Operations, override: Override) -> dict[str, tuple[str, str]]:
-    """The last outcome of each item, and its words."""
+    """The last outcome of each item, and its detail."""
     return {o.key: (o.outcome, o.detail) for batch in console.trail.outcomes(override.override_id) for o in batch}
 
 
@@ -251,6 +252,11 @@ def final_outcomes(trail: Any, override_id: str) -> dict[str, list[str]]:
             if outcome.outcome != NOT_APPLIED:
                 found.setdefault(outcome.key, []).append(outcome.outcome)
     return found
+
+
+def left_locked(trail: Any, override_id: str) -> set[str]:
+    """The items that are recorded as left out because others had locked them."""
+    return {item.key for batch in trail.outcomes(override_id) for item in batch if item.detail == LOCKED.detail}
 
 
 def refusals(trail: TrailStore) -> list[dict[str, Any]]:
@@ -284,6 +290,7 @@ __all__ = [
     "confirm",
     "final_outcomes",
     "hashes",
+    "left_locked",
     "marked",
     "matching",
     "outcomes",

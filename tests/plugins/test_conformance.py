@@ -10,9 +10,11 @@ import pytest
 
 from console.core.policy import PolicyOverride
 from console.testing import (
+    DISCARD_PROMISES,
     PROMISES,
     REQUEUE_PROMISES,
     BackendSuite,
+    DiscardSuite,
     Harness,
     RequeueSuite,
 )
@@ -57,6 +59,13 @@ def requeue(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield suite
 
 
+@pytest.fixture(scope="module", params=["async_tasks", "tasks"])
+def discard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[DiscardSuite]:
+    place = places_in(tmp_path_factory.mktemp("discard"))
+    with DiscardSuite(lambda: BACKENDS[request.param](place), thorough=thorough) as suite:
+        yield suite
+
+
 @pytest.mark.parametrize("promise", PROMISES)
 def test_a_backend_keeps_its_promise(reading: BackendSuite, promise: str) -> None:
     reading.check(promise)
@@ -65,3 +74,8 @@ def test_a_backend_keeps_its_promise(reading: BackendSuite, promise: str) -> Non
 @pytest.mark.parametrize("promise", REQUEUE_PROMISES)
 def test_a_backend_requeues_as_promised(requeue: RequeueSuite, promise: str) -> None:
     requeue.check(promise)
+
+
+@pytest.mark.parametrize("promise", DISCARD_PROMISES)
+def test_a_backend_discards_as_promised(discard: DiscardSuite, promise: str) -> None:
+    discard.check(promise)

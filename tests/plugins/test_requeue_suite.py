@@ -16,6 +16,7 @@ from console.core.backend import (
     Attempts,
     Authority,
     Change,
+    DiscardAbility,
     Draft,
     Finding,
     Image,
@@ -112,6 +113,19 @@ class Parks(MemoryQueue):
         return ("failed", *super().after(change, operation, at, due)[1:])
 
 
+class Misjudges(MemoryQueue):
+    """Requeues into a status that no worker takes, and takes it for ready."""
+
+    def after(self, change: Change, operation: Operation, at: datetime, due: datetime) -> Image:
+        return ("queued", *super().after(change, operation, at, due)[1:])
+
+    def _item(self, id: str, now: datetime) -> Item:
+        row = self.rows[id]
+        if row["status"] != "queued":
+            return super()._item(id, now)
+        return MemoryQueue(self.name, {id: {**row, "status": "ready"}}, self.policy, self.clock)._item(id, now)
+
+
 class Naive(MemoryQueue):
     """Writes whatever is there."""
 
@@ -133,7 +147,7 @@ class Forgets(MemoryQueue):
 
 
 class NoUndo(MemoryQueue):
-    abilities = replace(MemoryQueue.abilities, undo=UndoKind.NONE)
+    abilities = replace(MemoryQueue.abilities, undo=UndoKind.NONE, discard=DiscardAbility(UndoKind.NONE))
 
 
 class Trusts(MemoryQueue):
@@ -169,17 +183,32 @@ class Mixes(MemoryQueue):
         return super().drafts(asked, sort, operation, now, stop)
 
 
+class Unnoticed(MemoryQueue):
+    """Its rows show no time of execution, and it does not say that the counter proves one."""
+
+    abilities = replace(MemoryQueue.abilities, execution_counter=None)
+
+
+class Premature(MemoryQueue):
+    """Whenever it is read, it has just been executed."""
+
+    abilities = replace(MemoryQueue.abilities, execution_counter=None)
+
+    def items(self, keys: Sequence[ItemKey], now: datetime) -> dict[ItemKey, Item]:
+        return {key: item._replace(executed_at=now) for key, item in super().items(keys, now).items()}
+
+
 CARELESS: dict[type[MemoryQueue], str] = {
     Cuts: "drafts_cover_the_selection", Loses: "drafts_cover_the_selection", Mixes: "drafts_cover_a_cause", Guesses: "drafts_cover_the_keys", TakesRunning: "skipped_items_say_why",
     Silent: "skipped_items_say_why", AnyAttempts: "abilities_are_the_limit", AnyFlag: "abilities_are_the_limit",
     Tells: "images_hold_no_error_or_payload", Impure: "images_survive_storage",
     Spreads: "writes_are_exact", Pretends: "writes_are_exact",
-    Parks: "items_run_again", Naive: "changed_rows_are_not_touched", Forgets: "undo_restores",
+    Parks: "items_run_again", Unnoticed: "executions_are_noticed", Premature: "executions_are_noticed", Naive: "changed_rows_are_not_touched", Forgets: "undo_restores",
     NoUndo: "undo_restores", Trusts: "missing_items_are_reported", Obliges: "read_only_refuses", Races: "threads_do_not_collide",
 }
 
 
-@pytest.mark.parametrize(("kind", "promise"), [*CARELESS.items(), (Naive, "a_second_write_changes_nothing")])
+@pytest.mark.parametrize(("kind", "promise"), [*CARELESS.items(), (Misjudges, "items_run_again"), (Naive, "a_second_write_changes_nothing")])
 def test_carelessness_is_found(kind: type[MemoryQueue], promise: str) -> None:
     with pytest.raises(ContractBroken):
         exercise_requeue(lambda: harness(kind), promise, thorough=True)

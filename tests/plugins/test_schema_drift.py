@@ -29,7 +29,7 @@ ANALYSES = {
     " ALTER COLUMN vectorization_status TYPE st USING vectorization_status::text::st":
         f"{OTHER} a column has another type than expected (operator does not exist: st ",
     f"ALTER TABLE {TABLE} ALTER COLUMN vectorization_error TYPE jsonb USING to_jsonb(vectorization_error)":
-        f"{OTHER} a column has another type than expected (function substr(jsonb, integer, integer) does not exist)."
+        f"{OTHER} a column has another type than expected (function octet_length(jsonb) does not exist)."
         " Attach the table as its own system creates it.",
     f"ALTER TABLE {TABLE} RENAME TO kept; CREATE VIEW {TABLE} AS SELECT * FROM selfology.kept":
         f"{OTHER} it is not a plain table (column vectorization.ctid does not exist). Attach the table itself, not a view of it.",
@@ -84,7 +84,7 @@ def ask_everything(backend: Requeues) -> list[BackendFault]:
 
 
 @pytest.mark.parametrize("sql", ANALYSES)
-def test_analyses_of_another_shape_are_told_by_check_and_by_every_read(
+def test_analyses_of_another_shape_are_reported_by_check_and_by_every_read(
     sql: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with postgres_table() as table:
@@ -110,7 +110,7 @@ def test_analyses_that_are_odd_raise_nothing_but_faults(sql: str) -> None:
 
 
 @pytest.mark.parametrize("sql", WORKFLOW)
-def test_steps_of_another_shape_are_told_by_every_read(sql: str) -> None:
+def test_steps_of_another_shape_are_reported_by_every_read(sql: str) -> None:
     with postgres_workflow() as workflow:
         workflow.step()
         drift(workflow.url, sql)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 
 from oban import Oban, worker
@@ -17,6 +19,14 @@ class Ran:
     async def process(self, job):
         async with POOL[0].connection() as connection:
             await connection.execute("INSERT INTO ran (job) VALUES (%s)", [str(job.id)])
+            found = await connection.execute("DELETE FROM deadly WHERE job = %s RETURNING 1", [str(job.id)])
+            dies = await found.fetchone() is not None
+            found = await connection.execute("SELECT 1 FROM failing WHERE job = %s", [str(job.id)])
+            fails = await found.fetchone() is not None
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fails:
+            raise RuntimeError("the card was declined")
 
 
 async def main(command: str, url: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+import sqlalchemy as sa
 
 from console.core.backend import Count
 from console.core.item import Condition
@@ -55,8 +56,14 @@ def test_a_small_table_is_counted_exactly(table: Table) -> None:
 
 def test_a_large_table_without_an_index_is_estimated(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "LARGE", ROWS // 2)
-    backend = table.open()
+    monkeypatch.setattr(counting, "_PROBE_TIME", 10)  # the whole sample, also on a busy machine
+    backend, statements = table.open(), list[str]()
+    sa.event.listen(backend.database._reader, "before_cursor_execute", lambda *given: statements.append(given[2]))
     found = backend.counts(Filter(), NOW)
+    counting_ones = [sql for sql in statements if "count(*)" in sql]
+    assert counting_ones
+    if not backend.is_sqlite:
+        assert all("TABLESAMPLE" in sql for sql in counting_ones), "an estimate must not read the whole table"
     terminal = found[Condition.TERMINAL]
     assert terminal.estimated
     assert not terminal.exact
@@ -81,6 +88,35 @@ def test_a_table_that_has_lost_its_rows_is_not_taken_for_a_large_one(
         backend = table.open()
         assert backend.counts(Filter(), NOW)[Condition.TERMINAL] == Count(3)
         backend.close()
+
+
+def test_an_estimate_does_not_read_a_whole_sqlite_table_to_find_its_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the smallest and the largest key in one SELECT, SQLite reads all keys."""
+    monkeypatch.setattr(counting, "LARGE", 2)
+    with sqlite_table(tmp_path / "analyses.db") as table:
+        for id in range(1, 9):
+            table.failed(id=id, retry_count=3)
+        backend, statements = table.open(), set[str]()
+        sa.event.listen(backend.database._reader, "before_cursor_execute", lambda *given: statements.add(given[2]))
+        assert backend.counts(Filter(), NOW)[Condition.TERMINAL].estimated
+        backend.close()
+        ends = [sql for sql in statements if "min(rowid)" in sql]
+        assert ends
+        for sql in ends:
+            plan = [row[-1] for row in table.rows(f"EXPLAIN QUERY PLAN {sql}")]
+            assert not [step for step in plan if "SCAN answer_analysis" in step], plan
+
+
+def test_a_large_table_that_was_emptied_is_counted(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size is known for ten minutes."""
+    monkeypatch.setattr(counting, "LARGE", ROWS // 2)
+    backend = table.open()
+    assert backend.counts(Filter(), NOW)[Condition.TERMINAL].estimated
+    table.execute("DELETE FROM answer_analysis" if table.is_sqlite else f"DELETE FROM {TABLE}")
+    assert backend.counts(Filter(), NOW)[Condition.TERMINAL].value == 0
+    backend.close()
 
 
 def test_an_indexed_table_is_never_estimated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -30,8 +31,8 @@ from console.core.faults import (
 from console.core.ports import Never
 from console.sql.database import Binds, BoundStatement, RowRefused
 from console.sql.postgres import READERS, WRITERS, PostgresDatabase
-from console.testing import Flag
-from tests.patience import busy
+from console.testing import StopFlag
+from tests.patience import PATIENCE, busy
 from tests.plugins.postgres_analyses.server import database
 from tests.postgres import running_server
 
@@ -155,11 +156,32 @@ def test_streams_come_in_batches_and_end_early(db: PostgresDatabase) -> None:
     statement = statement_of("SELECT id FROM t ORDER BY id")
     batches = list(db.stream(statement, datetime.now(UTC), Never(), 20))
     assert [len(batch) for batch in batches] == [20, 20, 10]
-    assert len(list(db.stream(statement, datetime.now(UTC), Flag(after_looks=1), 20))) == 1
+    assert len(list(db.stream(statement, datetime.now(UTC), StopFlag(after_looks=1), 20))) == 1
     abandoned = db.stream(statement, datetime.now(UTC), Never(), 20)
     next(abandoned)
     abandoned.close()
     assert db.fetch("SELECT 1", ()) == [(1,)]
+
+
+def test_a_connection_at_work_is_closed_when_its_work_ends_after_the_database_was_closed(url: str) -> None:
+    db, taken, closed = PostgresDatabase(url), threading.Event(), threading.Event()
+
+    def work(db: PostgresDatabase) -> None:
+        for _ in db.stream(statement_of("SELECT 1"), datetime.now(UTC), Never()):
+            taken.set()
+            assert closed.wait(PATIENCE)
+        with db.writing() as writer:  # a thread that was given up may even open a new connection
+            writer.execute("SELECT 1")
+
+    thread = threading.Thread(target=work, args=(db,))
+    thread.start()
+    assert taken.wait(PATIENCE)
+    db.close()
+    closed.set()
+    thread.join()
+    assert [db._reader.pool.checkedin(), db._writer.pool.checkedin()] == [0, 0]  # type: ignore[attr-defined]
+    del db
+    gc.collect()  # one that is still open warns here
 
 
 def test_the_deadline_of_a_stream_does_not_run_while_its_rows_are_worked_on(url: str) -> None:
@@ -222,7 +244,7 @@ def test_a_url_of_something_else_is_a_mistake_in_the_config() -> None:
             PostgresDatabase(wrong)
 
 
-def test_a_role_without_the_privilege_is_told(db: PostgresDatabase, url: str) -> None:
+def test_a_role_without_the_privilege_is_reported(db: PostgresDatabase, url: str) -> None:
     role = f"weak_{os.getpid()}"
     with psycopg.connect(url, autocommit=True) as owner:
         owner.execute(f"CREATE ROLE {role} LOGIN")
@@ -230,7 +252,7 @@ def test_a_role_without_the_privilege_is_told(db: PostgresDatabase, url: str) ->
             weak = PostgresDatabase(sa.make_url(url).set(username=role).render_as_string())
             with pytest.raises(BackendFault, match="lacks a privilege"):
                 weak.fetch("SELECT * FROM t", ())
-            assert not weak.privileges("t").can_read
+            assert not weak.privileges("t").can_write
             assert not weak.privileges("t").owner
             weak.close()
         finally:

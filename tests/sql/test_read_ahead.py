@@ -38,7 +38,7 @@ def test_nothing_is_read_before_somebody_wants_more_than_the_first() -> None:
     assert next(read_ahead(batches())) == 1
 
 
-def test_what_fails_ahead_is_told_in_its_turn() -> None:
+def test_what_fails_ahead_is_raised_in_its_turn() -> None:
     def batches() -> Iterator[int]:
         yield 1
         yield 2

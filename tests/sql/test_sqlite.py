@@ -19,8 +19,9 @@ from sqlalchemy.pool import QueuePool
 from console.core.faults import BackendBusy, BackendFault, ConfigFault, DeadlineExceeded, ReadOnlyRefused
 from console.core.ports import Never
 from console.sql.database import Binds, BoundStatement, RowRefused, TransactionRefused
-from console.sql.sqlite import SqliteDatabase, driver_of, sqlite_path, translate
-from console.testing import NOON, Flag
+from console.sql.sqlite import SqliteDatabase, driver_of, sqlite_path
+from console.sql.sqlite_faults import translate
+from console.testing import NOON, StopFlag
 from tests.patience import busy
 
 FOREVER = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n) SELECT count(*) FROM n"
@@ -156,7 +157,7 @@ def test_a_stream_cancelled_between_two_batches_ends_with_a_fault(path: Path) ->
 
 def test_a_stream_ends_where_it_is_stopped(path: Path) -> None:
     database = SqliteDatabase(path)
-    stop = Flag(after_looks=3)
+    stop = StopFlag(after_looks=3)
     batches = list(database.stream(statement_of("SELECT a FROM t"), NOON, stop, size=10))
     assert [len(batch) for batch in batches] == [10, 10, 10]
 

@@ -48,6 +48,6 @@ def trail(url: str, clock: FrozenClock) -> Iterator[TrailStore]:
 
 
 @pytest.fixture
-def sqlite_book(sqlite_url: str, clock: FrozenClock) -> Iterator[TrailStore]:
+def sqlite_trail(sqlite_url: str, clock: FrozenClock) -> Iterator[TrailStore]:
     with trail_at(sqlite_url, clock) as opened:
         yield opened

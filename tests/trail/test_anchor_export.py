@@ -56,10 +56,10 @@ def test_an_anchor_that_fails_at_the_end_is_a_warning_on_record(sqlite_url: str,
         assert trail.verify().ok
 
 
-def test_without_a_second_place_there_is_no_anchor_record(sqlite_book: TrailStore) -> None:
-    carried(sqlite_book)
-    sqlite_book.mark("op1", OverrideState.FINISHED, "", START)
-    assert sqlite_book.newest(limit=1)[0].kind == "state"
+def test_without_a_second_place_there_is_no_anchor_record(sqlite_trail: TrailStore) -> None:
+    carried(sqlite_trail)
+    sqlite_trail.mark("op1", OverrideState.FINISHED, "", START)
+    assert sqlite_trail.newest(limit=1)[0].kind == "state"
 
 
 def test_syslog_gets_the_same_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_trail_that_was_anchored_is_not_proved_without_its_anchors(url: str, t
         for file in (anchors, elsewhere):
             file.write_text("")
             found.append(trail.verified(str(file)))
-        assert [(each.ok, each.first_bad, "gone" in each.what) for each in found] == [(False, anchored, True)] * 3
+        assert [(each.ok, each.first_bad, "deleted" in each.what) for each in found] == [(False, anchored, True)] * 3
         assert trail.verified().ok
 
 
@@ -108,7 +108,7 @@ def test_anchors_that_could_not_be_written_are_not_missed(sqlite_url: str, tmp_p
         assert trail.verified(str(place)).ok
 
 
-def test_a_line_cut_short_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_line_cut_short_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import os
 
     monkeypatch.setattr(os, "write", lambda file, data: len(data) - 1)
@@ -162,7 +162,7 @@ def test_the_port_exports_and_verifies_by_name(url: str, tmp_path: Path) -> None
             trail.export(io.StringIO(), "xml")
 
 
-def test_without_items_only_records_are_exported(sqlite_book: TrailStore) -> None:
-    hostile(sqlite_book)
+def test_without_items_only_records_are_exported(sqlite_trail: TrailStore) -> None:
+    hostile(sqlite_trail)
     out = io.StringIO()
-    assert export(sqlite_book, out, "jsonl") == len(out.getvalue().splitlines()) == 4
+    assert export(sqlite_trail, out, "jsonl") == len(out.getvalue().splitlines()) == 4

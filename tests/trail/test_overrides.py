@@ -8,6 +8,7 @@ import pytest
 from console.core.backend import OutcomeKind
 from console.core.faults import LeaseLost, NoSuchOverride, OverrideRunning, PlanStale, Refused, TrailBroken
 from console.core.override import NOT_APPLIED, ItemOutcome, OverrideState, Request
+from console.core.reconcile import final_outcomes
 from console.trail import verify as verifying
 from console.trail.leases import owner_token
 from console.trail.store import TrailStore
@@ -198,7 +199,7 @@ def test_consoles_whose_clocks_differ_do_not_take_each_other_for_dead(postgres_u
 
 @pytest.mark.parametrize("batch", [1, 2, 5_000])
 @pytest.mark.parametrize("over", [False, True])
-def test_what_a_process_had_changed_when_it_was_settled_is_told_late(
+def test_what_a_process_had_changed_when_it_was_settled_is_recorded_late(
     trail: TrailStore, monkeypatch: pytest.MonkeyPatch, over: bool, batch: int
 ) -> None:
     """Suspended within its write, settled and done again by another: what it then wrote is on record all the same."""
@@ -228,7 +229,24 @@ def test_what_a_process_had_changed_when_it_was_settled_is_told_late(
     assert trail.verify().what == ""
 
 
-def test_an_outcome_is_told_once(trail: TrailStore) -> None:
+def test_what_was_changed_late_is_not_counted_again_by_the_process_that_found_it_changed(trail: TrailStore) -> None:
+    """A suspended process wakes and writes between the intent and the write of the one that took over."""
+    begun(trail, owner=ELSEWHERE)
+    seq = trail.intend("op1", ELSEWHERE, chunk(0, 5), START)
+    silent(trail)
+    trail.take_over("op1", "me", LATER, YES)
+    trail.conclude("op1", "me", seq, results(0, 5, NOT_APPLIED), {}, LATER)
+    again = trail.intend("op1", "me", chunk(0, 5), LATER)
+    trail.conclude("op1", ELSEWHERE, seq, results(0, 3) + results(4, 5, "changed"), {"backend": "queue"}, LATER)
+    trail.conclude("op1", "me", again, results(0, 3, "changed") + results(4, 5), {}, LATER)
+    concluded = trail.records()[-1]
+    assert (concluded.kind, concluded.body["counts"], concluded.body["already_changed"]) == ("outcome", {"applied": 2}, 4)
+    assert trail.override("op1").counts == {"applied": 6}
+    assert {item.outcome for item in final_outcomes(trail, "op1")} == {"applied"}
+    assert trail.verify().what == ""
+
+
+def test_an_outcome_is_recorded_once(trail: TrailStore) -> None:
     begun(trail, owner=ELSEWHERE)
     seq = trail.intend("op1", ELSEWHERE, chunk(0, 1), START)
     silent(trail)
@@ -263,7 +281,7 @@ def test_an_intent_that_could_not_be_read_again_is_not_recorded(trail: TrailStor
 # -- requests ------------------------------------------------------------------------------------
 
 
-def test_a_pause_stays_until_continued_a_continue_is_told_once(trail: TrailStore, url: str) -> None:
+def test_a_pause_stays_until_continued_a_continue_is_returned_once(trail: TrailStore, url: str) -> None:
     _, owner = begun(trail)
     with trail_at(url) as another:
         another.ask("op", Request.PAUSE, YES.who, YES.origin)

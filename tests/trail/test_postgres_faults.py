@@ -52,7 +52,7 @@ def frozen(server: Server, url: str) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def test_a_frozen_server_is_told_in_time_and_forgiven_later(trail: TrailStore, postgres: Server, url: str) -> None:
+def test_a_frozen_server_is_reported_in_time_and_forgiven_later(trail: TrailStore, postgres: Server, url: str) -> None:
     _, owner = begun(trail)
     with frozen(postgres, url):
         for _ in range(2):  # on a kept connection, then on a new one
@@ -65,7 +65,7 @@ def test_a_frozen_server_is_told_in_time_and_forgiven_later(trail: TrailStore, p
     assert [intent.seq for intent in trail.open_intents("op1")][-1] == seq
 
 
-def test_a_held_lock_is_told_in_time(trail: TrailStore, url: str) -> None:
+def test_a_held_lock_is_reported_in_time(trail: TrailStore, url: str) -> None:
     _, owner = begun(trail)
     with psycopg.connect(url) as raw:
         raw.execute("LOCK TABLE retriage_trail.record")
@@ -128,7 +128,7 @@ def test_read_only_creates_nothing_and_changes_nothing(url: str) -> None:
             trail._storage.read(lambda reading: reading.all("DELETE FROM plan_block RETURNING 1"), [])
 
 
-def test_an_unreachable_server_is_told_without_its_password() -> None:
+def test_an_unreachable_server_is_reported_without_its_password() -> None:
     with trail_at("postgresql://ann:s3cret@localhost:1/trail") as trail:
         for use in (lambda: trail.refuse({}, START), trail.overrides):
             with pytest.raises(TrailUnavailable) as caught:

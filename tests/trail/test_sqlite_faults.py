@@ -55,15 +55,15 @@ def test_opening_touches_nothing_and_a_first_write_creates_it_privately(tmp_path
         assert (mode, sync) == ("wal", 2)
 
 
-def test_a_file_deleted_while_in_use_is_noticed(sqlite_book: TrailStore) -> None:
-    _, owner = begun(sqlite_book)
-    sqlite_book.intend("op1", owner, chunk(0, 1), START)
-    file_of(sqlite_book).unlink()
+def test_a_file_deleted_while_in_use_is_noticed(sqlite_trail: TrailStore) -> None:
+    _, owner = begun(sqlite_trail)
+    sqlite_trail.intend("op1", owner, chunk(0, 1), START)
+    file_of(sqlite_trail).unlink()
     with pytest.raises(TrailUnavailable, match="deleted"):
-        sqlite_book.intend("op1", owner, chunk(2, 3), START)
+        sqlite_trail.intend("op1", owner, chunk(2, 3), START)
     with pytest.raises(TrailUnavailable, match="deleted"):
-        sqlite_book.unresolved()
-    assert not file_of(sqlite_book).exists()
+        sqlite_trail.unresolved()
+    assert not file_of(sqlite_trail).exists()
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
@@ -83,18 +83,18 @@ def test_a_file_that_was_only_read_so_far_is_not_started_anew(sqlite_url: str, h
     assert path.exists() == (how == "replaced")
 
 
-def test_a_deleted_log_is_noticed(sqlite_book: TrailStore) -> None:
-    _, owner = begun(sqlite_book)
-    file_of(sqlite_book).with_name("trail.db-wal").unlink()
-    every_write_fails(sqlite_book, owner, "deleted")
+def test_a_deleted_log_is_noticed(sqlite_trail: TrailStore) -> None:
+    _, owner = begun(sqlite_trail)
+    file_of(sqlite_trail).with_name("trail.db-wal").unlink()
+    every_write_fails(sqlite_trail, owner, "deleted")
 
 
-def test_a_replaced_file_is_noticed(sqlite_book: TrailStore, tmp_path: Path) -> None:
-    _, owner = begun(sqlite_book)
+def test_a_replaced_file_is_noticed(sqlite_trail: TrailStore, tmp_path: Path) -> None:
+    _, owner = begun(sqlite_trail)
     copy = tmp_path / "copy.db"
-    shutil.copy(file_of(sqlite_book), copy)
-    copy.replace(file_of(sqlite_book))
-    every_write_fails(sqlite_book, owner, "replaced")
+    shutil.copy(file_of(sqlite_trail), copy)
+    copy.replace(file_of(sqlite_trail))
+    every_write_fails(sqlite_trail, owner, "replaced")
 
 
 @pytest.mark.parametrize("linked", ["file", "folder", "file not there yet"])
@@ -135,23 +135,23 @@ def test_a_symlink_that_leads_elsewhere_by_now_is_a_replaced_file(tmp_path: Path
             trail.refuse({}, START)
 
 
-def test_records_that_vanish_behind_our_back_are_noticed(sqlite_book: TrailStore) -> None:
-    carried(sqlite_book)
-    owner = sqlite_book.override("op1").owner
-    other = sqlite3.connect(file_of(sqlite_book), isolation_level=None)
+def test_records_that_vanish_behind_our_back_are_noticed(sqlite_trail: TrailStore) -> None:
+    carried(sqlite_trail)
+    owner = sqlite_trail.override("op1").owner
+    other = sqlite3.connect(file_of(sqlite_trail), isolation_level=None)
     for trigger in ("record_no_delete", "item_outcome_no_delete"):
         other.execute(f"DROP TRIGGER {trigger}")
     other.execute("DELETE FROM item_outcome WHERE seq > 4")
     other.execute("DELETE FROM record WHERE seq > 4")
     other.close()
     for write in (
-        lambda: sqlite_book.intend("op1", owner, chunk(2, 3), START),
-        lambda: sqlite_book.mark("op1", OverrideState.STOPPED, "", START),
-        lambda: sqlite_book.refuse({}, START),
+        lambda: sqlite_trail.intend("op1", owner, chunk(2, 3), START),
+        lambda: sqlite_trail.mark("op1", OverrideState.STOPPED, "", START),
+        lambda: sqlite_trail.refuse({}, START),
     ):
         with pytest.raises(TrailBroken, match="record 8"):
             write()
-    assert [record.seq for record in sqlite_book.records()] == [1, 2, 3, 4]
+    assert [record.seq for record in sqlite_trail.records()] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("change", ["body = '{}'", "prev = hash", "hash = 'x'"])
@@ -206,34 +206,34 @@ def test_tables_of_a_newer_version_are_refused(sqlite_url: str) -> None:
                 use()
 
 
-def test_a_lock_held_by_another_process_is_told_in_time(sqlite_book: TrailStore) -> None:
-    _, owner = begun(sqlite_book)
-    holder = sqlite3.connect(file_of(sqlite_book), isolation_level=None)
+def test_a_lock_held_by_another_process_is_reported_in_time(sqlite_trail: TrailStore) -> None:
+    _, owner = begun(sqlite_trail)
+    holder = sqlite3.connect(file_of(sqlite_trail), isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     start = time.monotonic()
     with pytest.raises(TrailUnavailable, match="locked"):
-        sqlite_book.intend("op1", owner, chunk(0, 1), START)
+        sqlite_trail.intend("op1", owner, chunk(0, 1), START)
     assert time.monotonic() - start < DEADLINE
-    assert sqlite_book.override("op1").counts == {}
+    assert sqlite_trail.override("op1").counts == {}
     holder.execute("ROLLBACK")
     holder.close()
-    assert sqlite_book.intend("op1", owner, chunk(0, 1), START) == 3
+    assert sqlite_trail.intend("op1", owner, chunk(0, 1), START) == 3
 
 
-def test_a_full_database_takes_all_or_nothing(sqlite_book: TrailStore) -> None:
-    _, owner = begun(sqlite_book)
-    seq = sqlite_book.intend("op1", owner, chunk(0, 49_999), START)
-    connection = writing_connection(sqlite_book)
+def test_a_full_database_takes_all_or_nothing(sqlite_trail: TrailStore) -> None:
+    _, owner = begun(sqlite_trail)
+    seq = sqlite_trail.intend("op1", owner, chunk(0, 49_999), START)
+    connection = writing_connection(sqlite_trail)
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages + 40}")
     with pytest.raises(TrailUnavailable, match="full"):
-        sqlite_book.conclude("op1", owner, seq, results(0, 49_999), {}, START)
-    assert list(sqlite_book.outcomes("op1")) == []
-    assert [intent.seq for intent in sqlite_book.open_intents("op1")] == [seq]
-    assert sqlite_book.verify().ok
+        sqlite_trail.conclude("op1", owner, seq, results(0, 49_999), {}, START)
+    assert list(sqlite_trail.outcomes("op1")) == []
+    assert [intent.seq for intent in sqlite_trail.open_intents("op1")] == [seq]
+    assert sqlite_trail.verify().ok
     connection.execute("PRAGMA max_page_count = 1000000")
-    sqlite_book.conclude("op1", owner, seq, results(0, 49_999), {}, START)
-    assert sqlite_book.verify().ok
+    sqlite_trail.conclude("op1", owner, seq, results(0, 49_999), {}, START)
+    assert sqlite_trail.verify().ok
 
 
 FILL = """

@@ -220,7 +220,7 @@ def test_a_cut_tail_is_known_from_the_working_tables(tampered: Tampered, left: i
 
 
 OTHERWISE = "does not match it"
-UNTOLD = "without a record"
+NOT_RECORDED = "without a record"
 
 
 # Each override has fourteen records: planned, confirmed, anchor, four times intent and outcome, refusal, state, anchor.
@@ -238,20 +238,22 @@ UNTOLD = "without a record"
         ("UPDATE override_state SET counts = '{}' WHERE override_id = 'op1'", 25, OTHERWISE),
         ("UPDATE override_state SET note = 'by order' WHERE override_id = 'op1'", 27, OTHERWISE),
         ("UPDATE override_state SET state = 'stopped' WHERE override_id = 'op1'", 27, OTHERWISE),
-        ("INSERT INTO override_state SELECT 'opx', 16, plan_id, state, started, confirmed, counts, note, request, leases"
-         " FROM override_state WHERE override_id = 'op1'", 16, UNTOLD),
-        ("INSERT INTO override_state SELECT 'opx', 99, plan_id, state, started, confirmed, counts, note, request, leases"
-         " FROM override_state WHERE override_id = 'op1'", 99, UNTOLD),
+        ("INSERT INTO override_state SELECT 'opx', 16, plan_id, state, started, confirmed, counts, note, request, leases,"
+         " undo_of, result FROM override_state WHERE override_id = 'op1'", 16, NOT_RECORDED),
+        ("INSERT INTO override_state SELECT 'opx', 99, plan_id, state, started, confirmed, counts, note, request, leases,"
+         " undo_of, result FROM override_state WHERE override_id = 'op1'", 99, NOT_RECORDED),
+        ("UPDATE override_state SET undo_of = 'op0' WHERE override_id = 'op1'", 16, OTHERWISE),
+        ("UPDATE override_state SET result = 27 WHERE override_id = 'op1'", 27, NOT_RECORDED),
         ("DELETE FROM intent WHERE seq = 18", 18, "is missing"),
         ("UPDATE intent SET override_id = 'op2' WHERE seq = 18", 18, OTHERWISE),
         ("UPDATE intent SET owner = 'me' WHERE seq = 18", 18, OTHERWISE),
         ("UPDATE intent SET concluded = NULL WHERE seq = 18", 19, OTHERWISE),
         ("UPDATE intent SET concluded = 21 WHERE seq = 18", 19, OTHERWISE),
         ("UPDATE intent SET concluded = 'x' WHERE seq = 18", 19, OTHERWISE),
-        ("INSERT INTO intent VALUES (16, 'op1', 'me', NULL)", 16, UNTOLD),
-        ("INSERT INTO intent VALUES (99, 'op1', 'me', NULL)", 99, UNTOLD),
-        ("INSERT INTO intent VALUES (-5, 'op1', 'me', NULL)", 1, UNTOLD),
-        ("INSERT INTO intent VALUES ('x', 'op1', 'me', NULL)", 2**63 - 1, UNTOLD),
+        ("INSERT INTO intent VALUES (16, 'op1', 'me', NULL)", 16, NOT_RECORDED),
+        ("INSERT INTO intent VALUES (99, 'op1', 'me', NULL)", 99, NOT_RECORDED),
+        ("INSERT INTO intent VALUES (-5, 'op1', 'me', NULL)", 1, NOT_RECORDED),
+        ("INSERT INTO intent VALUES ('x', 'op1', 'me', NULL)", 2**63 - 1, NOT_RECORDED),
     ],
 )
 def test_what_is_shown_is_what_was_recorded(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ class Terminal:
         environment = {**inherited, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT)}
         program, *arguments = command
         self.child = pexpect.spawn(
-            program, arguments, dimensions=size, env={**environment, **(more or {})}, cwd=str(ROOT)
+            program, arguments, dimensions=size, env={**environment, **(more or {})}, cwd=str(ROOT), use_poll=True
         )
         self.screen = pyte.Screen(size[1], size[0])
         self._stream = pyte.ByteStream(self.screen)
@@ -103,6 +104,13 @@ class Terminal:
         self.child.send(key)
         assert self._take(PATIENCE), f"{key!r} changes nothing:\n{self.read()}"
         return time.perf_counter() - began
+
+    def close(self) -> None:
+        """End the program, whatever it does and however long the machine takes for it."""
+        if self.child.isalive():
+            self.child.kill(signal.SIGKILL)
+            self.child.wait()
+        self.child.close()
 
     def left(self, within: float = PATIENCE) -> int:
         end = time.monotonic() + within

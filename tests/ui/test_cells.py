@@ -12,9 +12,11 @@ from console.core.backend import PageRequest
 from console.core.cause_count import Cause
 from console.core.query import Filter
 from console.ui import safe
-from console.ui.cells import ITEM_COLUMNS, _short, next_retry, short_age
-from console.ui.widgets.cause_list import trend
+from console.ui.cause_past import trend
+from console.ui.cells import ITEM_COLUMNS, Column, _short, next_retry, short_age, with_more
 from console.ui.widgets.line_table import layout
+from console.ui.widgets.system_table import _COLUMNS as SYSTEMS
+from console.ui.widgets.upcoming_chart import short
 from tests.ui.world import NOON, make_async, open_queue
 
 LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -58,9 +60,9 @@ def test_a_retry_in_the_year_9999_is_a_date(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("count", "recent", "hours", "shown"),
-    [(100, 0, 10, "↓ –"), (100, 90, 10, "↑ +90"), (100, 10, 10, "→ +10"), (100, 3, 10, "↓ +3"), (5, 5, 0.2, "↑ +5")],
+    [(100, 0, 10, "·"), (100, 90, 10, "↑90"), (100, 10, 10, "→10"), (100, 3, 10, "↓3"), (5, 5, 0.2, "↑5")],
 )
-def test_a_trend_is_told_by_an_arrow(count: int, recent: int, hours: float, shown: str) -> None:
+def test_a_trend_is_shown_by_an_arrow(count: int, recent: int, hours: float, shown: str) -> None:
     first = NOON - timedelta(hours=hours)
     cause = Cause("7f3a", "boom", count, recent, first, NOON, (("queue", count),))
     assert trend(cause, NOON).text == shown
@@ -77,3 +79,42 @@ def test_only_a_plain_address_becomes_a_link(address: str, led: bool) -> None:
     assert bool(safe.address(address)) is led
     styles = [span.style for span in safe.link(address or "-", address).spans]
     assert any(getattr(style, "link", None) for style in styles) is led
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"), [(30, "payments, jobs, mail"), (19, "payments, jobs +1"), (11, "payments +2"), (4, "payments +2")]
+)
+def test_names_without_room_are_counted(width: int, shown: str) -> None:
+    assert with_more(["payments", "jobs", "mail"], width) == shown
+
+
+def test_a_title_without_room_has_a_short_form() -> None:
+    column = Column("24 h failures", 8, 5, short="24 h")
+    assert (column.heading(13), column.heading(12)) == ("24 h failures", "24 h")
+    assert Column("retrying", 8, 5).heading(4) == "retrying"
+
+
+def test_a_column_with_a_share_comes_before_columns_of_a_lower_rank() -> None:
+    columns = [Column("cause", 16, 9, grows=1, share=0.4), Column("count", 6, 8), Column("first", 20, 3)]
+    assert layout(columns, 34) == [(0, 26), (1, 6)]
+    assert layout(columns, 50) == [(0, 20), (1, 6), (2, 20)]
+    assert layout(columns, 47) == [(0, 39), (1, 6)]
+
+
+def test_the_worst_counts_of_a_system_are_left_out_last() -> None:
+    for width, titles in ((37, ["system", "terminal", "stuck", "failed"]), (77, [column.title for column in SYSTEMS])):
+        shown = max((layout(SYSTEMS, width, gap=gap) for gap in (1, 2)), key=len)
+        assert [SYSTEMS[index].title for index, _ in shown][: len(titles)] == titles
+
+
+def test_the_error_of_an_item_gets_the_gaps_of_a_narrow_list() -> None:
+    columns = [column for column, _ in ITEM_COLUMNS]
+    (error,) = (n for n, column in enumerate(columns) if column.title == "error")
+    wide, narrow = (dict(layout(columns, 77, {"type"}, gap))[error] for gap in (2, 1))
+    assert narrow >= wide + 4
+    assert len(layout(columns, 77, {"type"}, 1)) == len(columns) - 1
+
+
+def test_a_round_span_has_no_zeros_behind_it() -> None:
+    spans = (timedelta(days=1), timedelta(hours=6), timedelta(minutes=15), timedelta(days=1, hours=10))
+    assert [short(span) for span in spans] == ["1d", "6h", "15m", "1d10h"]

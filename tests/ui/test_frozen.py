@@ -71,8 +71,10 @@ def test_a_stopped_server_is_seen_and_slows_nothing(tmp_path: Path, monkeypatch)
         terminal = Terminal([sys.executable, "-m", "console", "--config", str(config(tmp_path, server.url))], (40, 120))
         terminal.until("● 2")
         terminal.press("2")
+        terminal.until("task-00")
+        terminal.press("/backend:ice\r")
         terminal.until("connection timeout")
-        terminal.press("/backend:live\r")
+        terminal.press("/\x01\x0bbackend:live\r")
         terminal.until("task-00")
         before = [terminal.timed(key) for key in "jjjjkjjjjk" * 4]
         with frozen(server):

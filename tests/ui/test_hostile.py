@@ -114,7 +114,7 @@ async def test_faults_and_notifications_are_harmless(tmp_path: Path) -> None:
             app.monitor._failed("hostile", "counts", BackendFault(text))
             await pilot.pause()
             require_clean(pilot)
-        await pilot.press("g")
+        await pilot.press("colon")
         pilot.app.screen.query_one("QueryInput").value = "\x1b[31m[/x]"  # type: ignore[attr-defined]
         await pilot.pause()
         require_clean(pilot)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from console.actions.catalogue import CATALOGUE, EVERYWHERE, PLACES, Action, actions_of
+from console.actions.catalogue import CATALOGUE, EVERYWHERE, PLACES, KeyAction, actions_of
 from tests.depth import campaign
 from tests.ui.terminal import Terminal
 from tests.ui.test_hostile import PAYLOADS, hostile_world
@@ -30,6 +30,7 @@ SCRIPT = textwrap.dedent("""
     from console.core.plan import Marked
     from console.core.pace import Now
     from console.ui.app import run_console
+    from tests.patience import PATIENCE
     from tests.ui.test_hostile import HOSTILE_TYPES, PAYLOADS
     from tests.ui.world import open_queue, session, with_trail
     folder = Path(sys.argv[1])
@@ -44,29 +45,36 @@ SCRIPT = textwrap.dedent("""
     given = with_trail(given, folder)
     keys = [item.key for item in given.backends[0].page(__import__("console.core.backend", fromlist=["PageRequest"]).PageRequest(
         __import__("console.core.query", fromlist=["Filter"]).Filter(), given.clock.now())).items]
+    plan = given.operations.propose(Marked(keys[6:7]), Operation(attempts=Attempts.RESET), Now())
+    if plan.changes:
+        given.approvals.submit(plan, everything, everything)
     for text, key in zip(texts[:6], keys):
         plan = given.operations.propose(Marked((key,)), Operation(attempts=Attempts.RESET), Now())
         if plan.changes:
             given.operations.carry_out(plan, Confirmation(given.who, given.origin, text or "-", plan.changes, text or None))
-    sys.exit(run_console(lambda: given, systems=['hostile']))
+    sys.exit(run_console(lambda: given, systems=['hostile'], deadline=PATIENCE))
 """)
 WAYS = {
-    "overview": [("1", "Retries in the next")],
+    "overview": [("1", "retries, next")],
     "failures": [("2", "next retry")],
     "causes": [("3", "causes of")],
-    "trail": [("4", "overrides,")],
+    "trail": [("4", "refusal")],
+    "proposals": [("6", "submitted  ")],
     "item": [("2", "next retry"), ("\r", "native row")],
-    "override": [("4", "overrides,"), ("\r", "started  ")],
-    "live_override": [("5", "selection")],
+    "override": [("4", "refusal"), ("\r", "started  ")],
+    "override_items": [("4", "refusal"), ("\r", "started  "), ("\r", "in override")],
 }
 KEYS = {
     "enter": "\r", "slash": "/", "space": " ", "escape": "\x1b", "question_mark": "?", "down": "j", "up": "k",
-    "ctrl+r": "\x12",
+    "ctrl+r": "\x12", "ctrl+g": "\x07", "ctrl+p": "\x10", "ctrl+t": "\x14", "tab": "\t", "shift+up": "\x1b[1;2A",
+    "shift+down": "\x1b[1;2B", "right": "\x1b[C", "left": "\x1b[D",
 }  # fmt: skip
 OURS = re.compile(
     rb"\x1b\[[0-9;:?<>=]*\$?[a-zA-Z~]|\x1b\]22;[a-z-]*\x07|\x1b\]52;c;(?P<copied>[A-Za-z0-9+/=]*)\x07"
     rb"|\x1b\]8;(?:id=[0-9-]+)?;(?P<leads>[!-~]*)\x1b\\"
+    rb"|\x07\x1b\](?:9;|777;notify;)[^\x00-\x1f\x7f]*\x07"  # the bell and a notification, without controls in it
     rb"|(?:\x1b(?:[\[\]][0-9;:?<>=$]*)?)?\x18(?=\x1b)"  # a stalled terminal reads again: CAN ends what was cut off
+    rb"|(?:[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})(?=\x18\x1b)"  # so does half a character
 )
 LEFT_OVER = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0)))) | set("\u202e\u2066\u2069\u200b\u2060\ufeff\u2028")
 
@@ -91,7 +99,7 @@ def require_clean(sent: bytes) -> None:
         assert forbidden not in sent
 
 
-def pressed(terminal: Terminal, action: Action) -> None:
+def pressed(terminal: Terminal, action: KeyAction) -> None:
     key = action.key.split(",")[-1]
     terminal.press(KEYS.get(key, key))
     terminal.read()
@@ -107,11 +115,11 @@ def requeue_one(terminal: Terminal) -> None:
     terminal.until("next retry")
     terminal.press("r")
     terminal.until("will be requeued")
-    terminal.press("\x1b[Z" * 2 + "[@click=app.exit]reason[/] \u202e\u200b[/x]")
+    terminal.press("[@click=app.exit]reason[/] \u202e\u200b[/x]")
     terminal.until("reason[/] [/x]")
     terminal.read()
-    terminal.press("\t\t\t\r")
-    terminal.until("finished")
+    terminal.press("\r")
+    terminal.until("✓")
 
 
 def open_place(terminal: Terminal, place: str) -> None:
@@ -123,8 +131,8 @@ def open_place(terminal: Terminal, place: str) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("place", PLACES)
 def test_every_key_of_every_place(terminal: Terminal, tmp_path: Path, place: str) -> None:
-    terminal.until("Retries in the next")
-    if place == "live_override":
+    terminal.until("retries, next")
+    if place == "override":
         requeue_one(terminal)
     everywhere = [action for action in actions_of(EVERYWHERE) if place == "overview" or action.name == "help"]
     for action in (*actions_of(place), *everywhere):
@@ -132,9 +140,9 @@ def test_every_key_of_every_place(terminal: Terminal, tmp_path: Path, place: str
             open_place(terminal, place)
             pressed(terminal, action)
     open_place(terminal, "overview")
-    terminal.press_until("\x10", "Search for commands")  # the palette: every action by name
+    terminal.press_until("\x10", "type to filter")  # the palette: every action by name
     terminal.press_until("\x1b", "● live")
-    terminal.press_until("1", "Retries in the next")
+    terminal.press_until("1", "retries, next")
     terminal.press("q")
     assert terminal.left() == 0
     require_clean(terminal.sent)

@@ -23,6 +23,8 @@ from tests.ui.test_frozen import PROMISED, p95
 
 ROWS = 600_000
 SECONDS = 60.0
+OPENING = 75.0
+"""Seconds. A console begins to record the history within a minute."""
 GENERATOR = """
 import psycopg, sys
 with psycopg.connect(sys.argv[1], autocommit=True) as connection:
@@ -83,8 +85,8 @@ def test_a_loaded_server_is_left_alone_and_keys_are_answered(tmp_path: Path, mon
                 terminal.until("● 1")
                 terminal.press("2")
                 terminal.until("connection timeout")
-                end = time.monotonic() + 15.0
-                while time.monotonic() < end:  # what was asked for by opening the place
+                end = time.monotonic() + OPENING
+                while time.monotonic() < end:  # what was asked for by opening the place, and the first sample
                     terminal.read()
                 before, began = active_time(connection), time.monotonic()
                 keys: list[float] = []
@@ -95,5 +97,5 @@ def test_a_loaded_server_is_left_alone_and_keys_are_answered(tmp_path: Path, mon
                 terminal.press("q")
                 assert terminal.left() == 0
             connection.close()
-    assert share < 0.01 * 2, "one per cent, and as much again for a read that is longer than the time watched allows"
+    assert share < 0.01
     assert p95(keys) < PROMISED * busy()

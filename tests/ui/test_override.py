@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+import re
 import sqlite3
 import subprocess
 import sys
@@ -13,68 +13,36 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from textual import events
-from textual.pilot import Pilot
-from textual.widgets import Button
 
-from console.core.backend import Flag, Operation
-from console.core.capabilities import offered_switches
+from console.core.backend import Operation
+from console.core.canary import CanaryProgress
 from console.core.confirm import Confirmation
+from console.core.executor import Progress
+from console.core.faults import NotConfirmed
 from console.core.operations import Operations
-from console.core.override import OverrideState
+from console.core.override import Override, OverrideState
 from console.core.pace import Now
 from console.core.plan import Matching
-from console.core.policy import PolicyOverride
 from console.core.query import Filter
+from console.core.recovery import Result, ResultCounts
 from console.core.session import Session
+from console.core.watch import WatchProgress
 from console.trail.anchor import AnchorLine
 from console.ui.audit import Refusal
+from console.ui.live_overrides import FollowedOverride
+from console.ui.override_view import Figure, OverrideView, _bar_of
 from console.ui.screens.failures import FailuresScreen
 from console.ui.screens.item import ItemScreen
 from console.ui.screens.override import OverrideScreen
-from console.ui.screens.override_live import LiveOverrideScreen
-from console.ui.screens.plan import PlanScreen
 from console.ui.screens.trail import TrailScreen
-from console.ui.textual_workarounds import TextCheckbox
-from plugins.partition_store import PartitionStore
-from plugins.partition_store.backend import Options as PartitionOptions
-from plugins.partition_store.schema import STATE_DDL
-from plugins.partition_store.sink import METADATA, PAYLOAD, Partition
-from plugins.workflow_steps import WorkflowSteps
 from tests.ui.driving import NARROW, console, failures, filtered, items, opened, screen_text, toasts, until
-from tests.ui.world import NOON, small_world, with_trail
+from tests.ui.planning import confirm, confirmed, fill, pace, plan_of, planned
+from tests.ui.world import NOON, HeldClock, small_world, with_trail
 
 
 def statuses(folder: Path) -> Counter[str]:
     with sqlite3.connect(folder / "analysis.db") as db:
         return Counter(status for (status,) in db.execute("SELECT status FROM async_tasks"))
-
-
-async def planned(pilot: Pilot[None]) -> PlanScreen:
-    await until(pilot, lambda: isinstance(pilot.app.screen, PlanScreen) and pilot.app.screen.plan)
-    screen = pilot.app.screen
-    assert isinstance(screen, PlanScreen)
-    return screen
-
-
-def fill(screen: PlanScreen, reason: str, count: str = "") -> None:
-    screen.query_one("#reason").value = reason  # type: ignore[attr-defined]
-    screen.query_one("#count").value = count  # type: ignore[attr-defined]
-
-
-async def test_cancel_has_the_focus_and_changes_nothing(tmp_path: Path) -> None:
-    async with opened(with_trail(small_world(tmp_path, 100), tmp_path)) as pilot:
-        await failures(pilot)
-        await filtered(pilot, "condition:terminal")
-        await until(pilot, lambda: items(pilot).item is not None)
-        before = statuses(tmp_path)
-        await pilot.press("r")
-        screen = await planned(pilot)
-        assert screen.query_one("#cancel").has_focus
-        assert screen.query_one("#confirm", Button).disabled
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen))
-        assert statuses(tmp_path) == before
 
 
 async def test_marked_items_are_requeued_recorded_and_undone(tmp_path: Path) -> None:
@@ -87,15 +55,12 @@ async def test_marked_items_are_requeued_recorded_and_undone(tmp_path: Path) -> 
         screen = await planned(pilot)
         assert screen.plan.changes == 3  # type: ignore[union-attr]
         before = statuses(tmp_path)
-        fill(screen, "the timeouts are over")
-        await until(pilot, lambda: not screen.query_one("#confirm", Button).disabled)
-        screen.query_one("#confirm", Button).press()
-        await until(pilot, lambda: isinstance(pilot.app.screen, LiveOverrideScreen) and "✓ finished" in screen_text(pilot))
-        assert "3 of 3" in screen_text(pilot)
+        await confirm(pilot, screen, "the timeouts are over")
+        assert re.search(r"✓ requeued +3 ", screen_text(pilot))
         after = statuses(tmp_path)
         assert after["PENDING"] - before["PENDING"] == 3 == before["FAILED"] - after["FAILED"]
         key = str(screen._selection.keys[0])  # type: ignore[union-attr]
-        await pilot.press("g", *key, "enter")
+        await pilot.press("colon", *key, "enter")
         await until(pilot, lambda: "◆" in screen_text(pilot))
         await pilot.press("4")
         await until(
@@ -107,156 +72,128 @@ async def test_marked_items_are_requeued_recorded_and_undone(tmp_path: Path) -> 
         await until(pilot, lambda: isinstance(pilot.app.screen, OverrideScreen) and "requeued" in screen_text(pilot))
         await pilot.press("z")
         undo = await planned(pilot)
-        fill(undo, "it was the wrong set")
-        await until(pilot, lambda: not undo.query_one("#confirm", Button).disabled)
-        undo.query_one("#confirm", Button).press()
-        await until(pilot, lambda: isinstance(pilot.app.screen, LiveOverrideScreen) and "✓ finished" in screen_text(pilot))
+        await confirm(pilot, undo, "it was the wrong set")
         assert statuses(tmp_path) == before
+        await pilot.press("4")
+        await until(pilot, lambda: "↶ undone" in screen_text(pilot))
 
 
-async def test_many_items_need_the_number_typed(tmp_path: Path) -> None:
-    given = with_trail(small_world(tmp_path, 300), tmp_path)
+def shown(override: Override, results: WatchProgress | None = None, *, running: bool = False) -> tuple[str, list[Figure], str]:
+    """The headline, the figures and the facts."""
+    followed = FollowedOverride(override=override, results=results, ended_clock=None if running else 0.0)
+    view = OverrideView(followed, override, NOON, {}, {})
+    lines = ("".join(cell.text for cell in line) for line in view.headline())
+    return " ".join(lines), view.figures(), "\n".join("".join(cell.text for cell in line) for line in view.facts())
+
+
+def an_override(action: str = "requeue", **results: int) -> Override:
+    body = {"results": results, "causes": {}, "same_cause": 0, "complete": True}
+    confirmed = {"action": action, "items": 60, "attempts": "keep", "pace": "now", "parts": [{"selected": 60}], "flags": ["as_resolved"]}
+    return Override(
+        "o1", "p1", OverrideState.FINISHED, NOON, "ann", "why", None, {"applied": 60}, confirmed=confirmed, result=body if results else None
+    )
+
+
+def test_items_that_were_not_read_yet_are_counted() -> None:
+    counts = ResultCounts(Counter({Result.RECOVERED: 9, Result.NOT_RUN_YET: 1}))
+    progress = WatchProgress("o1", counts, unread=50, open=51, last_due_at=NOON + timedelta(minutes=9))
+    headline, figures, facts = shown(an_override(), progress)
+    assert "9 of 10 recovered, 1 not run yet, 50 not read yet" in headline
+    assert {figure.label: (figure.items, figure.share) for figure in figures if figure.share < 1} == {
+        "recovered": (9, 0.15), "failed again": (0, 0.0), "not run yet": (1, 1 / 60), "not read yet": (50, 50 / 60)
+    }
+    assert "the last item runs then" in facts
+    assert "the last item runs then" not in shown(an_override(), progress, running=True)[2], "more is written later"
+
+
+@pytest.mark.parametrize(("results", "sign"), [
+    ({"recovered": 60}, "✓"), ({"recovered": 50, "changed_by_others": 10}, "✓"), ({"recovered": 59, "failed_again": 1}, "✗"),
+    ({"not_run_yet": 60}, "?"), ({"recovered": 59, "not_known": 1}, "?"),
+])
+def test_only_what_has_recovered_is_called_good(results: dict[str, int], sign: str) -> None:
+    assert shown(an_override(**results))[0].startswith(f"{sign} ")
+
+
+@pytest.mark.parametrize(("causes", "words"), [
+    ({"aaaa1111": 6}, "6 failed again: ERR_CARD: declined"),
+    ({"aaaa1111": 2, "bbbb2222": 4}, "6 failed again: 4 × cause bbbb2222; 2 × ERR_CARD: declined"),
+    ({"aaaa1111": 3, "bbbb2222": 2, "cccc3333": 1}, "3 × ERR_CARD: declined; 2 × cause bbbb2222; 1 × other errors"),
+    ({"aaaa1111": 5}, "6 failed again: 5 × ERR_CARD: declined"),
+])
+def test_the_headline_names_the_errors_with_which_items_failed_again(causes: dict[str, int], words: str) -> None:
+    """One error is not given for all of them, and a rare one that has been seen not for a frequent one that has not."""
+    counts = ResultCounts(Counter({Result.RECOVERED: 54, Result.FAILED_AGAIN: 6}), 0, Counter(causes), {"aaaa1111": "ERR_CARD: declined"})
+    assert words in shown(an_override(), WatchProgress("o1", counts, unread=0, open=0, over=True))[0]
+
+
+def test_the_note_of_a_pace_is_left_out_once_no_item_waits() -> None:
+    note = "The last item runs at 2026-11-19T02:25:55Z."
+    assert note in shown(replace(an_override(recovered=59, not_run_yet=1), note=note))[0]
+    assert note not in shown(replace(an_override(recovered=59, failed_again=1), note=note))[0]
+
+
+def test_what_nobody_has_watched_is_called_written() -> None:
+    assert shown(an_override())[0] == "✓ Written   enter shows the results"
+    assert shown(an_override("discard"))[0] == "✓ Finished"
+
+
+def test_a_discard_names_its_switches_and_no_pace() -> None:
+    facts = shown(an_override("discard"))[2]
+    assert re.search(r"switches +as resolved", facts)
+    assert not re.search("attempts|pace", facts)
+
+
+async def test_behind_failed_again_are_items_with_the_error_that_they_failed_with(tmp_path: Path) -> None:
+    given = with_trail(small_world(tmp_path, 100), tmp_path)
     async with opened(given) as pilot:
         await failures(pilot)
         await filtered(pilot, "condition:terminal error~timeout backend:analysis-queue")
-        await until(pilot, lambda: items(pilot).item is not None)
-        await pilot.press("A", "r")
-        screen = await planned(pilot)
-        changes = screen.plan.changes  # type: ignore[union-attr]
-        assert changes >= given.limits.confirm_from
-        button = screen.query_one("#confirm", Button)
-        fill(screen, "a reason")
-        await pilot.pause()
-        assert button.disabled
-        fill(screen, "a reason", str(changes + 1))
-        await pilot.pause()
-        assert button.disabled
-        screen.query_one("#count").focus()
-        await pilot.press("enter")
-        await until(pilot, lambda: f"✗ Type {changes}, the number of items that will change." in screen_text(pilot))
-        fill(screen, "", str(changes))
-        await pilot.press("enter")
-        await until(pilot, lambda: "✗ A reason is required" in screen_text(pilot))
-        assert screen.query_one("#reason").has_focus
-        await pilot.press(*"disk", "space", *"is", "space", *"back")
-        await until(pilot, lambda: not button.disabled)
-        assert "is required" not in screen_text(pilot)
-        screen.query_one("#count").focus()
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, LiveOverrideScreen))
-        await until(pilot, lambda: f"{changes} of {changes}" in screen_text(pilot))
+        await until(pilot, lambda: items(pilot).complete and items(pilot).item is not None)
+        await pilot.press("space", "space", "space", "r")
+        await confirm(pilot, await planned(pilot), "the timeouts are over")
+        with sqlite3.connect(tmp_path / "analysis.db") as db:
+            error = "ERR_CARD: the card was declined"
+            change = "UPDATE async_tasks SET status = 'FAILED', last_error = ?, attempts = attempts + 1 WHERE status = 'PENDING'"
+            assert db.execute(f"{change} AND last_error LIKE '%TIMEOUT%' AND updated_at > '2026-11-10T03:12'", [error]).rowcount == 3
+        await until(pilot, lambda: "with another cause" in screen_text(pilot))
+        await pilot.press("end", "enter")
+        await until(pilot, lambda: "3 items" in screen_text(pilot))
+        assert screen_text(pilot).count(error) == 3
 
 
-async def test_a_plan_can_be_left_at_any_moment(tmp_path: Path, thorough: bool) -> None:
+async def test_a_result_on_record_names_the_error_once_a_list_has_shown_it(tmp_path: Path) -> None:
+    """The record has only the signatures of the causes."""
     given = with_trail(small_world(tmp_path, 100), tmp_path)
-    async with opened(given, size=NARROW) as pilot:
+    operations = given.operations
+    assert operations is not None
+    override = carried_out(given, "condition:terminal error~timeout backend:analysis-queue", "the timeouts are over")
+    error = "ERR_CARD: the card was declined"
+    with sqlite3.connect(tmp_path / "analysis.db") as db:
+        change = "UPDATE async_tasks SET status = 'FAILED', last_error = ?, attempts = attempts + 1 WHERE status = 'PENDING'"
+        db.execute(f"{change} AND last_error LIKE '%TIMEOUT%' AND updated_at > '2026-11-10T03:12'", [error])
+    assert operations.follow(operations.watch(override)).complete
+    async with opened(given, NARROW) as pilot:
         await failures(pilot)
-        await filtered(pilot, "condition:terminal")
-        await until(pilot, lambda: items(pilot).item is not None)
-        for n in range(0, 30, 1 if thorough else 6):
-            await pilot.press("r")
-            await until(pilot, lambda: isinstance(pilot.app.screen, PlanScreen))
-            await asyncio.sleep(0.01 * n)
-            await pilot.press("escape")
-            await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen))
+        await filtered(pilot, "error~ERR_CARD")
+        await until(pilot, lambda: items(pilot).complete and items(pilot).item is not None)
+        await pilot.press("4", "enter")
+        await until(pilot, lambda: "failed again" in screen_text(pilot))
+        assert f"failed again: {error}" in " ".join(screen_text(pilot).split())
+        await pilot.press("end", "enter")
+        await until(pilot, lambda: "10 items" in screen_text(pilot) and screen_text(pilot).count("ERR_CARD: the card was") == 10)
 
 
-async def test_all_that_is_told_of_a_plan_can_be_read_while_the_reason_is_written(tmp_path: Path) -> None:
+async def test_a_refusal_is_separated_from_its_detail(tmp_path: Path) -> None:
     given = with_trail(small_world(tmp_path, 60), tmp_path)
-    async with opened(given, size=NARROW) as pilot:
-        await failures(pilot)
-        await filtered(pilot, "condition:terminal")
-        await until(pilot, lambda: items(pilot).item is not None)
-        await pilot.press("A", "r")
-        await planned(pilot)
-        await until(pilot, lambda: "pgdn: " in screen_text(pilot))
-        assert "FAILED → PENDING" not in screen_text(pilot)
-        await pilot.press("w", "h", "y")
-        await pilot.press(*["pagedown"] * 10)
-        await until(pilot, lambda: "FAILED → PENDING" in screen_text(pilot) and "pgdn: " not in screen_text(pilot))
-        await pilot.press(*["pageup"] * 10)
-        await until(pilot, lambda: "will be requeued" in screen_text(pilot))
-        assert "why" in screen_text(pilot)
-
-
-async def test_attempts_and_pace_make_another_plan(tmp_path: Path) -> None:
-    given = with_trail(small_world(tmp_path, 60), tmp_path)
+    operations = given.operations
+    assert operations is not None
+    plan = operations.propose(Matching(Filter.parse("condition:terminal error~timeout")), Operation(), Now())
+    with pytest.raises(NotConfirmed):
+        operations.carry_out(plan, Confirmation(given.who, given.origin, "why", plan.changes + 1))
     async with opened(given) as pilot:
-        await failures(pilot)
-        await filtered(pilot, "condition:terminal error~malformed backend:analysis-queue")
-        await until(pilot, lambda: items(pilot).item is not None)
-        await pilot.press("r")
-        screen = await planned(pilot)
-        first = screen.plan
-        assert first is not None
-        assert first.changes == 0
-        assert "not recoverable" in screen_text(pilot)
-        screen.query_one("#include_unrecoverable").toggle()  # type: ignore[attr-defined]
-        await until(pilot, lambda: screen.plan is not None and screen.plan.changes == 1)
-        screen.query_one("#pace").value = "over 30m"  # type: ignore[attr-defined]
-        await until(pilot, lambda: screen.plan is not None and str(screen.plan.pace) == "over 30m")
-        assert "spread over 30m" in screen_text(pilot)
-        screen.query_one("#pace").value = "someday"  # type: ignore[attr-defined]
-        await until(pilot, lambda: "someday" in screen.problem or "is not a" in screen_text(pilot))
-        assert screen.query_one("#confirm", Button).disabled
-
-
-def partitions(folder: Path) -> PartitionStore:
-    """One partition that has just failed, watched by our own validator."""
-    partition = Partition("ads", "acme", "clicks", "2026-11-14")
-    run = folder.joinpath("raw", *partition.segments, "run_id=2026-11-15T01:00:00.000Z")
-    run.mkdir(parents=True)
-    (run / PAYLOAD).write_text('{"n": 1}\n')
-    (run / METADATA).write_text('{"record_count": 1}')
-    with sqlite3.connect(folder / "state.db") as db:
-        db.executescript(STATE_DDL)
-        db.execute(
-            "INSERT INTO partition_state (source, customer_id, query_name, logical_date, status, attempt_count, updated_at,"
-            " error_message) VALUES (?, ?, ?, ?, 'failed', 1, ?, 'BAD: it broke')",
-            (*partition, NOON.isoformat()),
-        )
-    options = PartitionOptions(url=f"sqlite:///{folder / 'state.db'}", raw_sink=str(folder / "raw"), validator=True)
-    return PartitionStore.open("parts", options, PolicyOverride(), read_only=False, deadline=timedelta(seconds=5))
-
-
-@pytest.mark.parametrize(
-    ("where", "offered"),
-    [("analysis-queue", {"reset", "include_unrecoverable"}), ("parts", {"include_terminal_partitions", "force_pending", "respect_backoff"})],
-)
-async def test_what_can_be_chosen_is_what_the_backends_concerned_offer(
-    tmp_path: Path, where: str, offered: set[str]
-) -> None:
-    given = small_world(tmp_path, 60)
-    given = replace(given, entries=(*given.entries, partitions(tmp_path)))
-    async with opened(with_trail(given, tmp_path)) as pilot:
-        await failures(pilot)
-        await filtered(pilot, f"backend:{where}")
-        await until(pilot, lambda: (item := items(pilot).item) is not None and item.key.backend == where)
-        await pilot.press("r")
-        screen = await planned(pilot)
-        assert {box.id for box in screen.query(TextCheckbox)} == offered
-        assert "--" not in screen_text(pilot)
-
-
-async def test_a_plan_can_wait_for_the_backoff(tmp_path: Path) -> None:
-    given = small_world(tmp_path, 20)
-    async with opened(with_trail(replace(given, entries=(partitions(tmp_path),)), tmp_path)) as pilot:
-        await failures(pilot)
-        await pilot.press("r")
-        screen = await planned(pilot)
-        screen.query_one("#respect_backoff", TextCheckbox).toggle()
-        await until(pilot, lambda: screen.plan is not None and Flag.RESPECT_BACKOFF in screen.plan.operation.flags)
-
-
-async def test_a_cause_is_planned_whole(tmp_path: Path) -> None:
-    given = with_trail(small_world(tmp_path, 100), tmp_path)
-    async with opened(given) as pilot:
-        await pilot.press("3")
-        await until(pilot, lambda: pilot.app.screen.query_one("CauseList").causes)  # type: ignore[attr-defined]
-        count = pilot.app.screen.query_one("CauseList").cause.count  # type: ignore[attr-defined]
-        await pilot.press("r")
-        screen = await planned(pilot)
-        assert screen.plan.selected == count  # type: ignore[union-attr]
+        await pilot.press("4")
+        await until(pilot, lambda: "⊘ refused" in screen_text(pilot))
+        assert "Not confirmed: " in screen_text(pilot)
 
 
 async def test_read_only_greys_says_why_and_writes_nothing(tmp_path: Path) -> None:
@@ -296,51 +233,30 @@ async def test_quitting_in_the_middle_stops_after_the_chunk_and_the_next_start_o
         await pilot.press("A", "r")
         screen = await planned(pilot)
         total = screen.plan.changes  # type: ignore[union-attr]
+        await pace(pilot, screen, "canary 5")
         fill(screen, "a canary first", str(total))
-        screen.query_one("#pace").value = "canary 5"  # type: ignore[attr-defined]
-        await until(pilot, lambda: screen.plan is not None and str(screen.plan.pace) == "canary 5")
-        given.clock.sleep = lambda seconds: __import__("time").sleep(0.01)  # type: ignore[method-assign]
-        await until(pilot, lambda: not screen.query_one("#confirm", Button).disabled)
-        screen.query_one("#confirm", Button).press()
-        await until(pilot, lambda: "Canary: 0 of 5 succeeded" in screen_text(pilot))
+        await pilot.press("enter")
+        await until(pilot, lambda: "○○○○○" in screen_text(pilot))
         text = screen_text(pilot)
-        assert "waiting for the canary" in text
+        assert "Waiting for the canary" in text
         assert "gives up at 03:27:40Z" in text  # a quarter of an hour from when it was requeued
         assert "per second" not in text
         assert "about" not in text
         await pilot.press("2")
         await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen) and "▸ override" in screen_text(pilot))
         await pilot.press("1", "5")
-        await until(pilot, lambda: "waiting for the canary" in screen_text(pilot))
+        await until(pilot, lambda: "Waiting for the canary" in screen_text(pilot))
         await pilot.press("escape")
         await until(pilot, lambda: "▸ override" in screen_text(pilot))
         await pilot.press("q")
         await until(pilot, lambda: "An override is running" in screen_text(pilot))
-        await pilot.press("down", "enter")
+        await pilot.press("right", "enter")
     stopped = given.trail.overrides()[0]  # type: ignore[union-attr]
     assert stopped.state == "stopped"
     assert stopped.counts == {"applied": 5}
     async with opened(with_trail(given, tmp_path)) as pilot:
         await until(pilot, lambda: "1 override is not finished" in screen_text(pilot))
         assert console(pilot).live_overrides.latest is None
-
-
-async def test_what_is_typed_after_tab_goes_into_the_next_field(tmp_path: Path) -> None:
-    """However fast it is typed: a number meant for the confirmation must not land in the ticket."""
-    async with opened(with_trail(small_world(tmp_path, 300), tmp_path)) as pilot:
-        await failures(pilot)
-        await filtered(pilot, "condition:terminal error~timeout backend:analysis-queue")
-        await until(pilot, lambda: items(pilot).item is not None)
-        await pilot.press("A", "r")
-        screen = await planned(pilot)
-        screen.query_one("#reason").focus()
-        await until(pilot, lambda: screen.query_one("#reason").has_focus)
-        for key, character in [("w", "w"), ("tab", None), ("t", "t"), ("tab", None), ("7", "7")]:
-            pilot.app.post_message(events.Key(key, character))  # all at once, nothing waits in between
-        values = {"reason": "w", "ticket": "t", "count": "7"}
-        await until(
-            pilot, lambda: all(screen.query_one(f"#{name}").value == value for name, value in values.items())  # type: ignore[attr-defined]
-        )
 
 
 def _gone() -> str:
@@ -352,7 +268,30 @@ def _gone() -> str:
     return toasts.stdout.strip()
 
 
-async def test_what_a_killed_console_left_is_told_at_once_and_resumed(tmp_path: Path) -> None:
+async def test_a_stopped_canary_asks_before_it_is_resumed(tmp_path: Path) -> None:
+    given = with_trail(small_world(tmp_path, 300), tmp_path)
+    async with opened(given) as pilot:
+        screen = await plan_of(pilot, "condition:terminal error~timeout backend:analysis-queue", "A", "r")
+        await pace(pilot, screen, "canary 5")
+        left = screen.plan.changes - 5  # type: ignore[union-attr]
+        fill(screen, "a canary first", str(screen.plan.changes))  # type: ignore[union-attr]
+        await pilot.press("enter")
+        await until(pilot, lambda: "○○○○○" in screen_text(pilot))
+        await pilot.press("x")
+        await until(pilot, lambda: f"Stopped on request. {left} items were not touched." in screen_text(pilot))
+        await until(pilot, lambda: "0 of 5 recovered, 5 not run yet" in screen_text(pilot))
+        await pilot.press("p")
+        await until(pilot, lambda: "Requeued so far: 0 of 5 recovered, 5 not run yet." in screen_text(pilot))
+        await pilot.press("1", "enter")
+        await until(pilot, lambda: f"✗ Type {left}, the number of items that are left." in screen_text(pilot))
+        await pilot.press("backspace", *str(left), "enter")
+        await until(pilot, lambda: "Waiting for the canary" in screen_text(pilot))
+        assert statuses(tmp_path)["PENDING"] >= 10
+        await pilot.press("x")
+        await until(pilot, lambda: f"{left - 5} items were not touched." in screen_text(pilot))
+
+
+async def test_what_a_killed_console_left_is_reported_at_once_and_resumed(tmp_path: Path) -> None:
     """Killed between two chunks: nothing is unresolved, and its lease is a second old."""
     given = with_trail(small_world(tmp_path, 300), tmp_path)
     operations, trail = given.operations, given.trail
@@ -364,7 +303,7 @@ async def test_what_a_killed_console_left_is_told_at_once_and_resumed(tmp_path: 
         await until(pilot, lambda: "1 override is not finished" in screen_text(pilot))
         await pilot.press("4")
         await until(pilot, lambda: "! abandoned" in screen_text(pilot))
-        await pilot.press("x")
+        await pilot.press("p")
         await until(pilot, lambda: trail.override("killed").state is OverrideState.FINISHED)
     assert trail.override("killed").counts == {"applied": plan.changes}
 
@@ -433,6 +372,45 @@ async def test_the_cursor_stays_on_its_override_when_another_comes(tmp_path: Pat
         assert (await planned(pilot)).undoes == mine
 
 
+def test_the_bar_of_a_step_shows_what_recovered_and_what_failed_again() -> None:
+    drawn = _bar_of(CanaryProgress(2, (10, 50), 50, 22, 3, 0, 1, 24))
+    assert [(cell.text, cell.tone) for cell in drawn] == [("████", "good"), ("█", "error"), ("░░░░░", "muted")]
+    drawn = _bar_of(CanaryProgress(2, (10, 50), 50, 49, 1, 0, 0, 0))
+    assert [len(cell.text) for cell in drawn] == [9, 1, 0]
+
+
+def test_a_paused_override_does_not_go_on() -> None:
+    paused = Progress("o1", 60, paused=True)
+    view = OverrideView(FollowedOverride(progress=paused), an_override(), NOON, {}, {})
+    assert ["".join(cell.text for cell in line) for line in view.headline()] == ["‖ Paused   p continues it"]
+
+
+async def test_the_trail_says_what_became_of_the_items_so_far(tmp_path: Path) -> None:
+    async with opened(with_trail(small_world(tmp_path, 100), tmp_path), NARROW) as pilot:
+        await failures(pilot)
+        await filtered(pilot, "condition:terminal error~timeout backend:analysis-queue")
+        await until(pilot, lambda: items(pilot).complete and items(pilot).item is not None)
+        await pilot.press("A")
+        await confirmed(pilot, "the timeouts are over")
+        await pilot.press("4")
+        await until(pilot, lambda: "recovered, " in screen_text(pilot).splitlines()[2])
+        assert "the timeouts" in screen_text(pilot).splitlines()[2]
+
+
+async def test_the_ages_in_the_trail_are_those_of_now(tmp_path: Path) -> None:
+    clock = HeldClock(NOON)
+    async with opened(replace(with_trail(small_world(tmp_path, 20), tmp_path), clock=clock), NARROW) as pilot:
+        await pilot.press("4")
+        screen = pilot.app.screen
+        assert isinstance(screen, TrailScreen)
+        await pilot.pause(0.2)
+        screen.table.entries = [Refusal(NOON, 1, "Refused", "", "", "me")]
+        screen.show_list(filled=True, fault=None)
+        for seconds, age in ((7, "7s"), (29, "36s"), (8, "44s")):
+            clock.tick(timedelta(seconds=seconds))
+            await until(pilot, lambda age=age: age in screen_text(pilot).splitlines()[2].split())  # type: ignore[misc]
+
+
 async def test_the_cursor_stays_on_its_refusal(tmp_path: Path) -> None:
     refused = [Refusal(NOON, n, "Refused", "", "", "me") for n in range(3)]
     async with opened(with_trail(small_world(tmp_path, 20), tmp_path)) as pilot:
@@ -458,19 +436,9 @@ async def test_the_trail_is_read_when_it_is_shown(tmp_path: Path) -> None:
         await until(pilot, lambda: "meanwhile" in screen_text(pilot))
 
 
-async def confirmed(pilot: Pilot[None], reason: str) -> None:
-    """What is under the cursor, planned and carried out."""
-    await pilot.press("r")
-    screen = await planned(pilot)
-    fill(screen, reason)
-    await until(pilot, lambda: not screen.query_one("#confirm", Button).disabled)
-    screen.query_one("#confirm", Button).press()
-    await until(pilot, lambda: isinstance(pilot.app.screen, LiveOverrideScreen) and "✓ finished" in screen_text(pilot))
-
-
 async def test_there_is_one_run_screen_however_often_it_is_asked_for(tmp_path: Path) -> None:
     def runs() -> int:
-        return sum(isinstance(screen, LiveOverrideScreen) for screen in pilot.app.screen_stack)
+        return sum(isinstance(screen, OverrideScreen) for screen in pilot.app.screen_stack)
 
     async with opened(with_trail(small_world(tmp_path, 100), tmp_path)) as pilot:
         await failures(pilot)
@@ -479,12 +447,12 @@ async def test_there_is_one_run_screen_however_often_it_is_asked_for(tmp_path: P
         await confirmed(pilot, "the first")
         await pilot.press("5", "5")
         assert runs() == 1
-        await pilot.press("g", *"analysis-queue/task-00011", "enter")
+        await pilot.press("colon", *"analysis-queue/task-00011", "enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen))
         await pilot.press("5")
-        await until(pilot, lambda: isinstance(pilot.app.screen, LiveOverrideScreen))
+        await until(pilot, lambda: isinstance(pilot.app.screen, OverrideScreen))
         assert runs() == 1
-        await pilot.press("g", *"analysis-queue/task-00011", "enter")
+        await pilot.press("colon", *"analysis-queue/task-00011", "enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen))
         await confirmed(pilot, "the second")
         assert runs() == 1
@@ -517,7 +485,7 @@ async def test_the_line_of_the_trail_tells_what_is_open_now_and_keeps_what_was_p
     left_unresolved(given, "condition:terminal error~timeout")
     async with opened(given, NARROW) as pilot:
         await pilot.press("4")
-        await until(pilot, lambda: "! 1 unresolved x resumes it" in screen_text(pilot))
+        await until(pilot, lambda: "! 1 unresolved p resumes it" in screen_text(pilot))
         await pilot.press("v")
         await until(pilot, lambda: "✓ intact" in screen_text(pilot))
         assert "! 1 unresolved" in screen_text(pilot)
@@ -532,24 +500,3 @@ async def test_the_line_of_the_trail_tells_what_is_open_now_and_keeps_what_was_p
         assert "✓ intact" in screen_text(pilot)
 
 
-@pytest.mark.parametrize(("size", "lines"), [(NARROW, 4), ((96, 24), 3)])
-async def test_every_switch_can_be_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], lines: int
-) -> None:
-    offered = {"reset": "reset attempts", **{switch.id: switch.label for switch in offered_switches([PartitionStore, WorkflowSteps]).values()}}
-    monkeypatch.setattr(
-        PlanScreen, "_switches", lambda _: [TextCheckbox(name, id=id, compact=True) for id, name in offered.items()]
-    )
-    async with opened(with_trail(small_world(tmp_path, 100), tmp_path), size) as pilot:
-        await failures(pilot)
-        await filtered(pilot, "condition:terminal")
-        await until(pilot, lambda: items(pilot).item is not None)
-        await pilot.press("A", "r")
-        screen = await planned(pilot)
-        await until(pilot, lambda: "type" in screen_text(pilot))
-        text = screen_text(pilot)
-        assert all(f"[ ] {name}" in text for name in offered.values())
-        assert len({box.region.y for box in screen.query(TextCheckbox)}) == lines
-        assert "Reason" in text
-        assert "Ticket" in text
-        assert "Cancel" in text

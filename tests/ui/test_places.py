@@ -10,26 +10,34 @@ from pathlib import Path
 
 import pytest
 from textual.keys import Keys, _character_to_key
+from textual.pilot import Pilot
 
 from console.actions.catalogue import CATALOGUE, EVERYWHERE, PLACES, actions_of
 from console.actions.keymap import NAMED_KEYS, checked_keymap, textual_name
 from console.actions.themes import THEMES
+from console.core.backend import Count
 from console.core.faults import ConfigFault, PluginFault
+from console.core.item import Attempt, Condition, Detail, Item, ItemKey, Verdict
 from console.core.session import Unavailable
 from console.ui import themes
-from console.ui.actions import key_table, key_words
 from console.ui.app import Console
+from console.ui.health import Health
+from console.ui.item_text import ItemText
+from console.ui.palette import commands
 from console.ui.screens.base import BaseScreen
 from console.ui.screens.causes import CausesScreen
 from console.ui.screens.failures import FailuresScreen
 from console.ui.screens.item import ItemScreen
-from console.ui.screens.override import OverrideScreen
-from console.ui.screens.override_live import LiveOverrideScreen
+from console.ui.screens.override import OverrideItemsScreen, OverrideScreen
 from console.ui.screens.overview import OverviewScreen
+from console.ui.screens.proposals import ProposalsScreen
 from console.ui.screens.trail import TrailScreen
 from console.ui.widgets.cause_list import CauseList
+from console.ui.widgets.system_table import SystemTable, is_quiet
+from console.ui.widgets.top_causes import TopCauses
 from console.ui.widgets.upcoming_chart import UpcomingChart, storms
-from tests.ui.driving import NARROW, WIDE, console, failures, items, keys, opened, screen_text, until
+from tests.plugins.partition_store.stores import Store, part
+from tests.ui.driving import NARROW, WIDE, console, failures, filtered, items, keys, opened, screen_text, toasts, until
 from tests.ui.world import ERRORS, NOON, make_async, open_queue, session, small_world
 
 SCREENS = {
@@ -38,9 +46,10 @@ SCREENS = {
     "failures": FailuresScreen,
     "causes": CausesScreen,
     "trail": TrailScreen,
+    "proposals": ProposalsScreen,
     "item": ItemScreen,
     "override": OverrideScreen,
-    "live_override": LiveOverrideScreen,
+    "override_items": OverrideItemsScreen,
 }
 
 
@@ -52,7 +61,6 @@ def test_every_action_has_its_method_and_help(action) -> None:
     assert hasattr(SCREENS[action.place], f"action_{action.name}")
     assert action.help
     assert action.label
-    assert f"`{key_words(action.key)}`" in key_table()
 
 
 def test_a_keymap_is_checked() -> None:
@@ -68,9 +76,8 @@ def test_a_keymap_is_checked() -> None:
         checked_keymap({"failures.requeue": "s"})
     with pytest.raises(ConfigFault, match=r"failures\.requeue: .*j is already used for moving .*\(down\)"):
         checked_keymap({"failures.requeue": "j"})
-    with pytest.raises(ConfigFault, match=r"ctrl\+p is already used for the palette"):
+    with pytest.raises(ConfigFault, match=r"ctrl\+p is already used for app\.palette"):
         checked_keymap({"app.tour": "ctrl+p"})
-    assert checked_keymap({"overview.span": "G"}) == {"overview.span": "G"}  # there is no list
 
 
 def test_an_unknown_theme_is_a_fault() -> None:
@@ -107,7 +114,7 @@ async def test_every_place_is_read_again_by_one_clock(tmp_path: Path, monkeypatc
         ("f3", "f3"),
         ("*", "*"),
         ("asterisk", "*"),
-        ("comma", ","),
+        ("semicolon", ";"),
         ("shift+b", "B"),
         ("ctrl+_", "ctrl+underscore"),
         ("shift+ctrl+left", "ctrl+shift+left"),
@@ -117,6 +124,19 @@ async def test_keys_can_be_moved(tmp_path: Path, written: str, pressed: str) -> 
     async with opened(small_world(tmp_path, 20, keymap={"app.causes": written})) as pilot:
         await pilot.press(pressed)
         await until(pilot, lambda: isinstance(pilot.app.screen, CausesScreen))
+
+
+async def test_sentences_name_the_keys_of_the_keymap(tmp_path: Path) -> None:
+    given = small_world(tmp_path, 20, keymap={"app.quit": "f9", "failures.requeue": "f10", "failures.filter": "f7"})
+    async with opened(given) as pilot:
+        await pilot.press("escape")
+        await until(pilot, lambda: "There is nothing to go back to. Press f9 to quit." in toasts(pilot))
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: "Press f9 to quit, or y to copy" in toasts(pilot))
+        await pilot.press("5")
+        await until(pilot, lambda: "Press f10 on an item to plan one." in toasts(pilot))
+        await pilot.press("2", "f7", *"type:nothing", "enter")
+        await until(pilot, lambda: "Press f7 to change the filter." in screen_text(pilot))
 
 
 def test_a_character_is_the_key_textual_takes_it_for() -> None:
@@ -159,17 +179,15 @@ async def test_without_colour_everything_is_still_said(tmp_path: Path, monkeypat
 
 async def test_overview_in_a_tiny_terminal_cuts_lines_and_keeps_its_numbers(tmp_path: Path) -> None:
     async with opened(small_world(tmp_path, 100), (60, 15)) as pilot:
-        await until(pilot, lambda: console(pilot).monitor.healths["analysis-queue"].oldest)
-        await until(pilot, lambda: "failures   oldest" in screen_text(pilot))
-        card, chart = screen_text(pilot).split("Retries in the next hour")
-        assert card.count("attempts ·") == 1  # the third line of the first card: nothing before it has wrapped
-        assert "+1h" in chart
-        assert " due " in chart
-        assert "h: next day" in chart
+        await until(pilot, lambda: " due" in screen_text(pilot) and "malformed" in screen_text(pilot))
+        text = screen_text(pilot)
+        assert "analysis" in text
+        assert "retries, next hour" in text
+        assert all(len(line) <= 60 for line in text.splitlines())
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE])
-async def test_overview_tells_of_every_backend(tmp_path: Path, size: tuple[int, int]) -> None:
+async def test_overview_has_one_line_per_system_the_worst_first(tmp_path: Path, size: tuple[int, int]) -> None:
     given = small_world(tmp_path, 100)
     lost = Unavailable("lost", "nosuch", PluginFault("no such plugin is installed", where="nosuch"))
     gone = open_queue(tmp_path / "missing.db", "gone")
@@ -179,23 +197,92 @@ async def test_overview_tells_of_every_backend(tmp_path: Path, size: tuple[int, 
         await until(
             pilot, lambda: healths["jobs"].recent and healths["analysis-queue"].recent and healths["gone"].fault
         )
-        await until(pilot, lambda: "2 down" in screen_text(pilot))
-        text = screen_text(pilot)
-        assert "analysis-queue" in text
-        assert "↻ 30 retrying" in text
-        assert "⊗ 40 terminal" in text
-        assert "4 attempts · 5m, 15m, 1h" in text
-        assert "Retries in the next hour" in text
+        await until(pilot, lambda: "2 down" in screen_text(pilot) and " 40 " in screen_text(pilot))
+        lines = screen_text(pilot).splitlines()
+        names = [line.strip(" ✗").split()[0] for line in lines[2:6]]
+        assert sorted(names[:2]) == ["gone", "lost"]
+        assert [name[:8] for name in names[2:]] == ["analysis", "jobs"]
+        assert lines[1].split()[0] == "system"
+        assert {"40", "30"} <= set(lines[4].split())  # terminal and retrying
         if size == WIDE:
-            assert "there is no such file" in text
-            assert "no such plugin is installed" in text
-        await pilot.press("h")
-        await until(pilot, lambda: "Retries in the next day" in screen_text(pilot))
-        await pilot.press("down", "enter")
+            assert "there is no such file" in screen_text(pilot)
+            assert "no such plugin is installed" in screen_text(pilot)
+        await pilot.press("t")
+        await until(pilot, lambda: "retries, next day" in screen_text(pilot))
+        await pilot.press("down", "down", "down", "enter")
         await until(
             pilot,
             lambda: isinstance(pilot.app.screen, FailuresScreen) and str(pilot.app.screen.filter) == "backend:jobs",
         )
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE])
+async def test_overview_warns_of_what_is_deleted_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]) -> None:
+    left = {"jobs": Count(12), "analysis-queue": Count(0)}
+    monkeypatch.setattr("console.sql.backend.SqlBackend.expiring", lambda self, now, within: left.get(self.name))
+    async with opened(small_world(tmp_path, 100), size) as pilot:
+        await until(pilot, lambda: "⚠ Deleted within a day: 12 in jobs. Filter: expires<1d" in screen_text(pilot))
+        assert "retries, next hour" in screen_text(pilot)
+        left["jobs"] = Count(0)
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: "Deleted within" not in screen_text(pilot))
+
+
+async def test_overview_opens_a_cause_and_escape_returns(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 100), NARROW) as pilot:
+        await until(pilot, lambda: pilot.app.screen.query_one(TopCauses).causes)
+        overview = pilot.app.screen
+        cause = overview.query_one(TopCauses).causes[0]
+        await pilot.press("tab", "enter")
+        await until(
+            pilot,
+            lambda: isinstance(pilot.app.screen, FailuresScreen)
+            and str(pilot.app.screen.filter) == f"cause:{cause.signature}",
+        )
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is overview)
+
+
+async def test_systems_without_room_are_one_line_and_can_be_listed(tmp_path: Path) -> None:
+    make_async(tmp_path / "a.db", 20)
+    make_async(tmp_path / "quiet.db", 0)
+    busy = open_queue(tmp_path / "a.db", "busy")
+    quiet = [open_queue(tmp_path / "quiet.db", f"quiet-{n:02}") for n in range(20)]
+    async with opened(session([*quiet, busy]), NARROW) as pilot:
+        await until(pilot, lambda: "+12 quiet" in screen_text(pilot))
+        assert screen_text(pilot).splitlines()[2].lstrip("▌ ").startswith("busy ")  # the last of the config
+        await pilot.press("end", "enter")
+        await until(pilot, lambda: "+12 quiet" not in screen_text(pilot))
+        await pilot.press("end")
+        assert pilot.app.screen.query_one(SystemTable).health.name.startswith("quiet")  # type: ignore[union-attr]
+
+
+def test_a_system_that_was_not_counted_yet_is_not_quiet() -> None:
+    assert not is_quiet(Health("a", answered=True))
+    assert is_quiet(Health("a", answered=True, counts={Condition.FAILED: Count(0, True)}))
+    assert not is_quiet(Health("a", answered=True, counts={Condition.FAILED: Count(1, True)}))
+
+
+async def test_an_error_that_check_finds_is_beside_its_system_wherever_the_cursor_is(tmp_path: Path) -> None:
+    """A success without its run fails nothing, so nothing else on this screen would point at it."""
+    store = Store(tmp_path / "etl")
+    store.put(part(), "success", current_run_id="nowhere")
+    make_async(tmp_path / "a.db", 20)
+    systems = [open_queue(tmp_path / "a.db", "busy"), store.open()]
+    async with opened(session(systems)) as pilot:
+        await until(pilot, lambda: "invariant: 1 of the newest 1 partitions" in screen_text(pilot))
+        rows = screen_text(pilot).splitlines()[2:4]
+        assert [row.lstrip("▌ ").split()[0] for row in rows] == ["parts", "busy"]
+        assert "⚠ live" in rows[0]
+    async with opened(session([open_queue(tmp_path / "a.db", "busy"), store.open()]), NARROW) as pilot:
+        await until(pilot, lambda: "⚠ live" in screen_text(pilot))
+
+
+async def test_causes_are_counted_at_once_though_a_system_is_down(tmp_path: Path) -> None:
+    small = small_world(tmp_path, 60)
+    given = session([*small.backends, open_queue(tmp_path / "missing.db", "gone")], small.clock, refresh=timedelta(hours=1))
+    async with opened(given) as pilot:
+        await until(pilot, lambda: pilot.app.screen.query_one(TopCauses).causes)
 
 
 async def test_a_storm_is_seen(tmp_path: Path) -> None:
@@ -208,10 +295,21 @@ async def test_a_storm_is_seen(tmp_path: Path) -> None:
                 (f"t{n}", "T", "e", "PENDING", 1, due.isoformat(), "boom", NOON.isoformat(), NOON.isoformat()),
             )
     async with opened(session([open_queue(tmp_path / "a.db", "q")])) as pilot:
-        await until(pilot, lambda: "storm" in screen_text(pilot))
-        assert "peak 40 in 20m 00s" in screen_text(pilot)
+        await until(pilot, lambda: "▲ storm" in screen_text(pilot))
+        assert "peak 40 in 20m" in screen_text(pilot)
         assert pilot.app.screen.query_one(UpcomingChart).day is False
     assert storms([1] * 60) == set()
+
+
+async def test_retries_of_a_system_that_was_not_read_yet_are_missing_from_the_number(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 60)) as pilot:
+        healths = console(pilot).monitor.healths
+        await until(pilot, lambda: all(health.soon for health in healths.values()))
+        chart = pilot.app.screen.query_one(UpcomingChart)
+        await until(pilot, lambda: re.search(r"next hour   \d+ due", screen_text(pilot)))
+        chart.healths = {**healths, "jobs": replace(healths["jobs"], soon=None)}
+        shown = chart.render().plain  # at once: the next refresh shows the healths as they are
+        assert re.search(r"next hour   ≥ \d+ due", shown)
 
 
 async def test_no_backends_is_a_welcome(tmp_path: Path) -> None:
@@ -289,26 +387,73 @@ async def test_the_cursor_stays_on_the_group_without_an_error(tmp_path: Path) ->
 @pytest.mark.parametrize("size", [NARROW, WIDE])
 async def test_an_item_tells_all(tmp_path: Path, size: tuple[int, int]) -> None:
     async with opened(small_world(tmp_path, 60), size) as pilot:
-        await failures(pilot)
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen) and "attempt" in screen_text(pilot))
-        screen = pilot.app.screen
-        assert isinstance(screen, ItemScreen)
-        await until(pilot, lambda: screen._detail)
+        screen = await opened_item(pilot, "condition:retrying")
         text = screen_text(pilot)
         assert "runs again automatically" in text
         assert "Next" in text
-        assert "cause" in text
-        await pilot.press("slash", *"status", "enter")
-        await until(pilot, lambda: "lines contain status" in screen_text(pilot))
+        assert "History" in text or size == NARROW  # further down
+        error = screen._detail.error  # type: ignore[union-attr]
+        assert text.count(error[:30]) == (2 if size == WIDE else 1)  # wide, the native row has it too
+        await pilot.press("slash", *"attempt", "enter")
+        await until(pilot, lambda: "lines contain attempt" in screen_text(pilot))
         await pilot.press("n", "N", "escape", "y")
-        assert console(pilot).clipboard == screen._detail.error  # type: ignore[union-attr]
+        assert console(pilot).clipboard == error
         await pilot.press("Y")
         assert console(pilot).clipboard == str(screen._item.key)
-        await pilot.press("c")
+        await pilot.press("l", "l")
+        await until(pilot, lambda: "next_run_at" in screen_text(pilot))
+        await pilot.press("right")
+        await until(pilot, lambda: "There is no trail." in screen_text(pilot))
+        await pilot.press("h", "h", "h")
+        await until(pilot, lambda: "runs again automatically" in screen_text(pilot))
+        await pilot.press("C")
         await until(
             pilot, lambda: isinstance(pilot.app.screen, FailuresScreen) and "cause:" in str(pilot.app.screen.filter)
         )
+
+
+async def opened_item(pilot: Pilot[None], filter: str) -> ItemScreen:
+    """The first item that matches, on its screen and read."""
+    await failures(pilot)
+    await filtered(pilot, filter)
+    await until(pilot, lambda: items(pilot).item is not None)
+    await pilot.press("enter")
+    await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen) and pilot.app.screen._detail)
+    screen = pilot.app.screen
+    assert isinstance(screen, ItemScreen)
+    return screen
+
+
+async def test_the_next_and_the_previous_item_of_the_list(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 60), NARROW) as pilot:
+        screen = await opened_item(pilot, "condition:terminal")
+        first = screen._item.key
+        await pilot.press("]")
+        await until(pilot, lambda: screen._detail is not None and screen._detail.item.key != first)
+        assert str(screen._item.key) in screen_text(pilot)
+        await pilot.press("J", "K", "[")
+        await until(pilot, lambda: screen._detail is not None and screen._detail.item.key == first)
+        await pilot.press("[")
+        await until(pilot, lambda: "This is the first item of the list." in toasts(pilot))
+        await pilot.press("]", "escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen))
+        assert items(pilot).cursor == 1  # the list has followed
+
+
+async def test_consecutive_equal_errors_are_folded() -> None:
+    def attempt(number: int, error: str) -> Attempt:
+        return Attempt(number, NOON - timedelta(hours=9 - number), "failed", error)
+
+    item = Item(ItemKey("q", ("1",)), "t", "failed", 3, 3, Verdict(Condition.TERMINAL, "why"), "new: boom", None, None, NOON)
+    attempts = (attempt(1, "old: crash"), attempt(2, "old: crash"), attempt(3, "new: boom"))
+    lines = [
+        "".join(cell.text for cell in line)
+        for line in ItemText(item, Detail(item, "new: boom", attempts), (), NOON).history()
+    ]
+    assert lines == [
+        "  ● 3  failed  2026-11-15 21:12:40 · 6h ago", "  ● 2  failed  2026-11-15 20:12:40 · 7h ago",
+        "  ● 1  failed  2026-11-15 19:12:40 · 8h ago", "  │ old: crash",
+    ]
 
 
 async def test_an_item_that_is_gone_says_so(tmp_path: Path) -> None:
@@ -338,12 +483,12 @@ async def test_help_is_the_catalogue(tmp_path: Path, key: str, place: str) -> No
 async def test_a_key_leads_to_its_place_whatever_lies_on_it(tmp_path: Path) -> None:
     async with opened(small_world(tmp_path, 30)) as pilot:
         listed = await failures(pilot)
-        for keys_back in (["2"], ["1", "2"], ["g", *"failures", "enter"], ["1", "g", *"failures", "enter"]):
+        for keys_back in (["2"], ["1", "2"], ["colon", *"failures", "enter"], ["1", "ctrl+g", *"failures", "enter"]):
             await pilot.press("enter")
             await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen))
             await pilot.press(*keys_back)
             await until(pilot, lambda: pilot.app.screen is listed)
-        for typed in (["2"], ["g", *"failures", "enter"]):
+        for typed in (["2"], ["colon", *"failures", "enter"]):
             listed.table.cursor = 0
             await pilot.press("enter", *typed, "down")
             assert listed.table.cursor == 1  # what is typed after it is meant for where it leads
@@ -351,11 +496,11 @@ async def test_a_key_leads_to_its_place_whatever_lies_on_it(tmp_path: Path) -> N
 
 async def test_go_to_an_item_by_its_key(tmp_path: Path) -> None:
     async with opened(small_world(tmp_path, 30)) as pilot:
-        await pilot.press("g", *"analysis-queue/task-00003", "enter")
+        await pilot.press("colon", *"analysis-queue/task-00003", "enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, ItemScreen))
-        await pilot.press("escape", "g", *"nonsense", "enter")
+        await pilot.press("escape", "ctrl+g", *"nonsense", "enter")
         await until(pilot, lambda: "Not an item key" in screen_text(pilot))
-        await pilot.press("g", *"storms", "enter")
+        await pilot.press("colon", *"storms", "enter")
         await until(
             pilot, lambda: isinstance(pilot.app.screen, FailuresScreen) and "next<15m" in str(pilot.app.screen.filter)
         )
@@ -364,16 +509,23 @@ async def test_go_to_an_item_by_its_key(tmp_path: Path) -> None:
 async def test_the_palette_has_every_action_of_the_place(tmp_path: Path) -> None:
     async with opened(small_world(tmp_path, 30)) as pilot:
         await failures(pilot)
-        offered = {command.title for command in pilot.app.get_system_commands(pilot.app.screen)}
-        assert {"Filter", "Sort", "Views", "Help", "Theme", "Quit"} <= offered
-        assert "Requeue" not in offered  # this session has no trail
-        await pilot.press("ctrl+p")
-        await pilot.pause(0.1)
-        await pilot.press(*"causes", "down", "enter")
+        offered = {choice.title: choice for choice in commands(console(pilot))}
+        assert {"Filter", "Sort", "Views", "Help", "Quit", "Trail: Verify", "Theme: nord"} <= set(offered)
+        assert offered["Views"].key == "f"  # the key beside each command
+        assert offered["Requeue"].why_not == "Requeue is not available: there is no trail to record it in"
+        await pilot.press("ctrl+p", *"requeue", "enter")
+        await until(pilot, lambda: "no trail to record it in" in toasts(pilot))
+        await pilot.press("escape", "ctrl+p", *"causes", "enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, CausesScreen))
+        offered = {choice.title: choice for choice in commands(console(pilot))}
+        assert offered["Failures: Requeue"].why_not == "Press 2 for Failures, then r."
+        await pilot.press("ctrl+p", *"undo", "enter")  # it is found, but needs the override under the cursor
+        await until(pilot, lambda: "Press 4 for Trail, then z." in toasts(pilot))
+        await pilot.press("escape", "ctrl+p", *"failures views", "enter")  # an action of another screen
+        await until(pilot, lambda: "hopeless" in screen_text(pilot))
 
 
-async def test_tracebacks_are_told_by_their_last_line(tmp_path: Path) -> None:
+async def test_tracebacks_are_shown_by_their_last_line(tmp_path: Path) -> None:
     async with opened(small_world(tmp_path, 60)) as pilot:
         await failures(pilot)
         assert keys(pilot)

@@ -29,11 +29,11 @@ async def test_the_first_frame_names_the_systems_and_the_figures_follow(tmp_path
 
     app = Console(open_session, SYSTEMS)
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "analysis-queue" in screen_text(pilot) and "connecting" in screen_text(pilot))
+        await until(pilot, lambda: "analysis-queue" in screen_text(pilot) and "◌ …" in screen_text(pilot))
         assert "down" not in screen_text(pilot)
-        assert "terminal" not in screen_text(pilot)
+        assert "live" not in screen_text(pilot)
         ready.set()
-        await until(pilot, lambda: "terminal" in screen_text(pilot) and "live since" in screen_text(pilot))
+        await until(pilot, lambda: "● live" in screen_text(pilot))
     assert app.crash is None
 
 
@@ -48,13 +48,16 @@ async def test_the_key_of_a_tab_chooses_the_first_screen(tmp_path: Path) -> None
     assert app.crash is None
 
 
-@pytest.mark.parametrize("key", ["r", "slash", "question_mark", "ctrl+p", "5", "g", "enter", "down", "tab", "ctrl+t"])
-async def test_any_other_key_is_answered_with_a_message(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize(("key", "words"), [
+    ("r", "r"), ("slash", "/"), ("question_mark", "?"), ("ctrl+p", "^p"), ("5", "5"), ("g", "g"), ("enter", "enter"),
+    ("ctrl+j", "enter"), ("down", "↓"), ("tab", "tab"), ("ctrl+t", "^t"),
+])
+async def test_any_other_key_is_answered_with_a_message(tmp_path: Path, key: str, words: str) -> None:
     opened, ready = small_world(tmp_path, 40), threading.Event()
     app = Console(lambda: (ready.wait(60), opened)[1], SYSTEMS)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await pilot.press(key)
-        assert f"Still loading. Press {key} again in a moment." in toasts(pilot)
+        assert f"Still loading. Press {words} again in a moment." in toasts(pilot)
         assert len(app.screen_stack) == 1
         ready.set()
         await until(pilot, lambda: isinstance(app.screen, BaseScreen) and "terminal" in screen_text(pilot))
@@ -92,8 +95,8 @@ async def test_systems_that_were_not_named_in_the_first_frame_appear(tmp_path: P
 async def test_the_welcome_offers_the_demo() -> None:
     app = Console(lambda: session([]), offers_demo=True)
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "Press d to open the demo" in screen_text(pilot))
-        await pilot.press("d")
+        await until(pilot, lambda: "Press D to open the demo" in screen_text(pilot))
+        await pilot.press("D")
         await until(pilot, lambda: app._exit)
     assert app.return_value == "demo"
 

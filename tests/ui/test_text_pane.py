@@ -53,3 +53,10 @@ def test_every_character_is_on_a_row_that_fits(text: str, width: int) -> None:
     rows = ["".join(cell.text for cell in row) for row in wrapped([Cell(shown)], width)]
     assert all(cell_len(row) <= width for row in rows)
     assert "".join(rows).replace(" ", "") == shown.replace(" ", "")
+
+
+def test_a_mark_far_to_the_right_keeps_its_indentation_on_a_narrow_terminal() -> None:
+    rows = wrapped([Cell(" " * 40), Cell("17:20 billing v2.7.1: renames invoices.customer_ref")], 76)
+    assert [row[0].text for row in rows] == [" " * 40] * 2
+    rows = wrapped([Cell("x" * 60), Cell("a text that has too little room beside it")], 76)
+    assert rows[1][0].text == ""

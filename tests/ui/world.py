@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from console.core.approvals import Approvals
 from console.core.confirm import Limits
 from console.core.operations import Operations
 from console.core.policy import PolicyOverride
@@ -19,6 +21,7 @@ from console.trail.store import open_trail
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.backend import Options
 from plugins.sqlite_queue.schema import ASYNC_TASKS_DDL, TASKS_DDL
+from tests.patience import PATIENCE
 
 NOON = datetime(2026, 11, 16, 3, 12, 40, tzinfo=UTC)
 TYPES = ("ANALYZE_ANSWER", "ANALYZE_PROFILE", "EMBED", "T")
@@ -29,6 +32,13 @@ ERRORS = (
     "psycopg.errors.DeadlockDetected: deadlock detected while updating row {n}",
     "Traceback (most recent call last):\n  File \"/srv/bot/analyse.py\", line 88, in run\n    raise KeyError(name)\nKeyError: 'user'",
 )
+
+
+class HeldClock(FrozenClock):
+    """Stands still until somebody ticks. Who sleeps really waits, so that a watch in another thread does not spin."""
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(min(seconds, 0.05))
 
 
 def at(moment: datetime) -> str:
@@ -110,7 +120,7 @@ def open_queue(
     *,
     read_only: bool = False,
     policy: PolicyOverride | None = None,
-    deadline: float = 5,
+    deadline: float = PATIENCE,
     clock: Clock | None = None,
     types: Sequence[str] = (),
 ) -> SqliteQueue:
@@ -126,7 +136,7 @@ def open_queue(
 
 def session(entries: Sequence[Any], clock: Clock | None = None, **more: Any) -> Session:
     more.setdefault("refresh", timedelta(seconds=60))
-    return Session(tuple(entries), clock or FrozenClock(NOON), Never(), Limits(), **more)
+    return Session(tuple(entries), clock or HeldClock(NOON), Never(), Limits(), **more)
 
 
 def with_trail(given: Session, folder: Path) -> Session:
@@ -134,8 +144,12 @@ def with_trail(given: Session, folder: Path) -> Session:
     url = f"sqlite:///{folder / 'state' / 'trail.db'}"
     trail = open_trail(url, read_only=given.read_only, anchor=None, clock=given.clock)
     backends = {backend.name: backend for backend in given.backends}
-    operations = Operations(backends, trail, given.clock, limits=given.limits, read_only=given.read_only)
-    return replace(given, trail=trail, operations=operations)
+    operations = Operations(
+        backends, trail, given.clock, limits=given.limits, read_only=given.read_only,
+        who=given.who, origin=given.origin, rules=given.rules,
+    )
+    approvals = Approvals(operations, given.clock, given.who, given.origin)
+    return replace(given, trail=trail, operations=operations, approvals=approvals)
 
 
 def small_world(folder: Path, rows: int = 300, **more: Any) -> Session:
@@ -144,13 +158,16 @@ def small_world(folder: Path, rows: int = 300, **more: Any) -> Session:
     make_tasks(folder / "jobs.db", max(rows // 10, 5))
     more.setdefault("views", {"storms": "condition:retrying next<15m", "hopeless": "condition:terminal"})
     more.setdefault("runbooks", {"rate limit": "https://wiki.example/runbooks/rate-limit"})
-    clock = more.setdefault("clock", FrozenClock(NOON))
+    more.setdefault("views_file", folder / "state" / "views.json")
+    clock = more.setdefault("clock", HeldClock(NOON))
     read_only = bool(more.get("read_only"))
     policy = PolicyOverride(unrecoverable=("malformed",))
     return session(
         [
-            open_queue(folder / "analysis.db", "analysis-queue", read_only=read_only, policy=policy, clock=clock),
-            open_queue(folder / "jobs.db", "jobs", "tasks", read_only=read_only, clock=clock),
+            open_queue(
+                folder / "analysis.db", "analysis-queue", read_only=read_only, policy=policy, clock=clock, deadline=PATIENCE
+            ),
+            open_queue(folder / "jobs.db", "jobs", "tasks", read_only=read_only, clock=clock, deadline=PATIENCE),
         ],
         **more,
     )

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.screen import Screen
+from textual.content import Content
 from textual.widgets import Input, Static
 
-from console.actions.catalogue import EVERYWHERE, Action, action_named, actions_of
+from console.actions.catalogue import A_PANEL, CATALOGUE, EVERYWHERE, PLACES, KeyAction, action_named, actions_of
+from console.core.cause_life import CauseLife
+from console.core.faults import Fault
 from console.core.query import Filter
+from console.ui.actions import key_words
+from console.ui.command_line import filter_words
+from console.ui.completion import Vocabulary
 from console.ui.messages import HealthChanged
+from console.ui.screens.dialog import SmallTerminal
+from console.ui.screens.filter_language import LanguageScreen
 from console.ui.widgets.filter_bar import FilterBar
 from console.ui.widgets.key_line import KeyLine
 from console.ui.widgets.line_table import LineTable
 from console.ui.widgets.status_line import StatusLine
+from console.ui.widgets.text_pane import Line, Panel
 from console.ui.widgets.top_bar import SystemStates, TopBar
 from console.ui.worker_errors import ReportsWorkerErrors
 
@@ -30,16 +38,21 @@ _FIRST_FIGURES = 5.0
 """Seconds after a screen was opened in which its first figures arrive."""
 
 
-class BaseScreen(ReportsWorkerErrors, Screen[Any]):
+_HINT_EVERY = 4.0
+"""Seconds between two hints about keys of other screens: a word typed by mistake must not fill the screen."""
+
+
+class BaseScreen(ReportsWorkerErrors, SmallTerminal[Any]):
     """A screen whose actions are in the catalogue. It is read again at the configured interval while it is shown."""
 
     PLACE: ClassVar[str] = ""
     """Its name in the catalogue."""
-    AUTO_FOCUS = "LineTable, TextPane, BackendCard"
+    AUTO_FOCUS = "LineTable, TextPane"
     """Never the filter: a key typed early would become a character of it."""
     TAB: ClassVar[str] = ""
     """The tab of the top bar it belongs to, if it is not one itself."""
     _shown_at = 0.0
+    _hinted_at = -1e9
 
     @property
     def console_app(self) -> Console:
@@ -49,8 +62,13 @@ class BaseScreen(ReportsWorkerErrors, Screen[Any]):
     def session(self) -> Session:
         return self.console_app.session
 
+    @property
+    def tab(self) -> str:
+        """The tab of the top bar that is highlighted."""
+        return self.TAB or self.PLACE
+
     def compose(self) -> ComposeResult:
-        yield TopBar(self.TAB or self.PLACE)
+        yield TopBar(self.tab)
         yield from self.compose_content()
         yield KeyLine()
 
@@ -71,6 +89,7 @@ class BaseScreen(ReportsWorkerErrors, Screen[Any]):
             bar.systems = SystemStates.of(self.console_app.monitor.healths.values())
             bar.read_only = self.session.read_only
             bar.override = self.console_app.override_words()
+            bar.tabs = self.console_app.tabs()
             self.ticked()
 
     def ticked(self) -> None:
@@ -97,18 +116,54 @@ class BaseScreen(ReportsWorkerErrors, Screen[Any]):
     def narrow(self, text: str) -> None:
         """Show only what matches this filter, if the screen lists items."""
 
+    @property
+    def filter_text(self) -> str:
+        """The filter that is applied, if the screen has one."""
+        return ""
+
     def errors_seen(self) -> Mapping[str, str]:
         """The causes listed here, each with one of its errors."""
         return {}
 
+    def lives_seen(self) -> Mapping[str, CauseLife]:
+        """The lives of the causes listed here, as they are now."""
+        return {}
+
     def planned(self) -> None:
-        """What was marked here is being carried out."""
+        """The items marked here are now being requeued or discarded."""
+
+    def back(self) -> Callable[[], object] | None:
+        """What escape undoes on this screen: a search, marks, a filter. None if there is nothing to undo."""
+        return None
+
+    def command(self) -> Sequence[str] | None:
+        """The words of the command that shows the same as this screen; None if there is none."""
+        return None
+
+    # -- the text beside or below the list ---------------------------------------------------------
+
+    @property
+    def panel(self) -> Panel | None:
+        """The text beside or below the list, if it is shown."""
+        return next((panel for panel in self.query(Panel) if panel.display), None)
+
+    @property
+    def in_panel(self) -> bool:
+        """Whether the keys that move scroll the panel."""
+        return isinstance(self.focused, Panel)
+
+    def action_panel(self) -> None:
+        """Let the keys that move scroll the panel, or move in the list again."""
+        if self.in_panel:
+            self.query_one(LineTable).focus()
+        elif self.panel is not None:
+            self.panel.focus()
 
     # -- what is allowed ---------------------------------------------------------------------------
 
-    def has(self, need: str) -> bool:  # noqa: ARG002
+    def has(self, need: str) -> bool:
         """Whether what an action needs is there."""
-        return True
+        return need != A_PANEL or self.panel is not None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         known = action_named(self.PLACE, action)
@@ -125,7 +180,7 @@ class BaseScreen(ReportsWorkerErrors, Screen[Any]):
         """Whether keys are characters of a text now."""
         return isinstance(self.focused, Input)
 
-    def refusal(self, action: Action) -> str:
+    def refusal(self, action: KeyAction) -> str:
         """Why an action is not available in this console at all; empty if it is."""
         if (action.dangerous or action.saves) and self.session.read_only:
             return "this console is read-only"
@@ -133,14 +188,84 @@ class BaseScreen(ReportsWorkerErrors, Screen[Any]):
             return "there is no trail to record it in"
         return ""
 
+    def why_not(self, action: KeyAction) -> str:
+        """Why an action cannot be used now, as a sentence without its full stop; empty if it can."""
+        if why := self.refusal(action):
+            return f"{action.label} is not available: {why}"
+        return f"{action.label} needs {action.needs}" if action.needs and not self.has(action.needs) else ""
+
     def on_key(self, event: events.Key) -> None:
-        """Say why when the key of a disabled action is pressed."""
+        """Say why when the key of a disabled action is pressed, or where a key of other screens works."""
+        binding = self.active_bindings.get(event.key)
+        if binding is not None and binding.enabled:
+            return
         for action in (*actions_of(self.PLACE), *actions_of(EVERYWHERE)):
             if event.key in self.console_app.keys_of(action):
-                if why := self.refusal(action):
-                    self.console_app.say(f"{action.label} is not available: {why}.", severity="warning")
-                elif action.needs and not self.has(action.needs):
-                    self.console_app.say(f"{action.label} needs {action.needs}.")
+                self._say_why_not(action)
+                return
+        places = dict.fromkeys(PLACES[a.place] for a in CATALOGUE if event.key in self.console_app.keys_of(a))
+        now = monotonic()
+        if places and not self.typing and now - self._hinted_at > _HINT_EVERY:
+            self._hinted_at = now
+            self.console_app.hint(f"{key_words(event.key)} does nothing here. It works in {', '.join(places)}.")
+
+    def _say_why_not(self, action: KeyAction) -> None:
+        if action.name == "back":
+            self.console_app.hint(f"There is nothing to go back to. Press {self.console_app.key('quit')} to quit.")
+        elif why := self.why_not(action):
+            self.console_app.hint(f"{why}.", severity="warning" if self.refusal(action) else "information")
+
+
+class EntriesScreen(BaseScreen):
+    """A list, below it what the list has no room for, and a status line. A text takes the place of an empty list."""
+
+    OTHER_LINES: ClassVar[int] = 3
+    """Of the top bar, the status and the footer."""
+
+    def compose_content(self) -> ComposeResult:
+        yield self.make_list()
+        yield Static(classes="empty")
+        yield Panel(id="entry")
+        yield StatusLine(id="state")
+
+    def make_list(self) -> LineTable:
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        self.query_one(".empty").display = False
+        self.query_one(LineTable).focus()
+
+    def on_resize(self) -> None:
+        self._share_height()
+
+    def on_screen_resume(self) -> None:
+        self.read_again()
+
+    def _share_height(self) -> None:
+        """Give the panel the lines that the list does not need."""
+        table = self.query_one(LineTable)
+        has_room = table.take_height(self.size.height - self.OTHER_LINES)
+        self.query_one("#entry").display = has_room and table.display
+
+    def _empty_text(self, fault: Fault | None) -> Content:
+        """What is shown instead of a list without entries."""
+        raise NotImplementedError
+
+    def show_list(self, *, filled: bool, fault: Fault | None) -> None:
+        """Show the list, or why it is empty."""
+        self.query_one(LineTable).display = filled
+        self._share_height()
+        empty = self.query_one(".empty", Static)
+        empty.display = not filled
+        if not filled:
+            empty.update(self._empty_text(fault))
+
+    def show_entry(self, lines: tuple[Line, ...]) -> None:
+        """Show what is known about the entry under the cursor."""
+        panel = self.query_one("#entry", Panel)
+        if lines != panel.lines:
+            panel.lines = lines
+            panel.scroll_home(animate=False)
 
 
 class ListScreen(BaseScreen):
@@ -150,7 +275,7 @@ class ListScreen(BaseScreen):
     """What an empty filter means, and some examples."""
 
     def compose_content(self) -> ComposeResult:
-        yield FilterBar(self.HINT)
+        yield FilterBar(self.HINT, Vocabulary(self.session.names))
         yield self.make_list()
         yield Static(classes="empty")
         yield StatusLine(id="why")
@@ -171,5 +296,25 @@ class ListScreen(BaseScreen):
     def filter(self) -> Filter:
         return self.bar.filter
 
+    @property
+    def filter_text(self) -> str:
+        return str(self.filter)
+
     def action_filter(self) -> None:
-        self.set_focus(self.bar.input)
+        self.bar.edit()
+
+    @on(FilterBar.LanguageAsked)
+    def _show_language(self) -> None:
+        self.app.push_screen(LanguageScreen())
+
+    def back(self) -> Callable[[], object] | None:
+        """Show what was shown when this screen was entered."""
+        first = self.console_app.arrived_with(self.PLACE)
+        return None if str(self.filter) == first else lambda: self.narrow(first)
+
+    def narrow(self, text: str) -> None:
+        self.bar.set_text(text)
+        self.query_one(LineTable).focus()
+
+    def command(self) -> Sequence[str]:
+        return [self.PLACE, *filter_words(self.filter)]

@@ -2,62 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import ClassVar, assert_never
+from functools import partial
+from typing import ClassVar
 
+from rich.cells import cell_len
 from textual import on
-from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
+from textual.message import Message
 from textual.reactive import reactive
-from textual.widgets import Static
 
 from console.actions.catalogue import AN_OVERRIDE, UNFINISHED
-from console.core.backend import OutcomeKind
 from console.core.faults import Fault
-from console.core.override import Actions, Override, OverrideState, past_tense
-from console.ui import safe
+from console.core.override import Actions, Override, OverrideState, outcome_summary
+from console.core.recovery import Result, ResultCounts
+from console.core.text import plural
+from console.ui import export, safe
 from console.ui.actions import bindings_of
 from console.ui.advice import fault_text
-from console.ui.audit import Refusal, refusals
+from console.ui.audit import AuditLog, Refusal, read_audit_log
 from console.ui.backend_calls import off_loop
 from console.ui.cells import Cell, Column, moment, short_age, thousands
-from console.ui.messages import TrailReady
-from console.ui.screens.base import BaseScreen
-from console.ui.screens.override import OverrideScreen
+from console.ui.live_overrides import FollowedOverride
+from console.ui.messages import OverrideProgressed, TrailReady
+from console.ui.override_view import OverrideView
+from console.ui.report import ask_for_report
+from console.ui.screens.base import EntriesScreen
+from console.ui.screens.export import ExportScreen
 from console.ui.widgets.line_table import LineTable
 from console.ui.widgets.status_line import StatusLine
+from console.ui.widgets.text_pane import Line
 
 _COLUMNS = (
-    Column("when", 20, 8),
-    Column("age", 4, 2, right=True),
-    Column("state", 13, 9),
-    Column("who", 8, 5, grows=1, most=24),
-    Column("result", 13, 7, right=True),
-    Column("changed", 7, 4, right=True),
-    Column("rejected", 8, 3, right=True),
-    Column("reason", 14, 6, grows=4),
-    Column("filter", 12, 1, grows=3),
+    Column("when", 20, 3),
+    Column("age", 4, 7, right=True),
+    Column("state", 15, 9),
+    Column("who", 6, 5, grows=1, most=24),
+    Column("result", 14, 8, grows=3, most=48, share=0.47),
+    Column("reason", 12, 6, grows=6),
+    Column("selection", 12, 1, grows=2),
 )
-UNRESOLVED = Cell("! unresolved", "error")
-ABANDONED = Cell("! abandoned", "error")
-"""Recorded as running, but its process is gone."""
+_FITTED = {"state": 17, "who": 24, "result": 48}
+"""Columns that are as wide as what is in them, and how wide they may be."""
+_MEASURED = 100
+"""So many entries are looked at to know how wide they are."""
 REFUSED = Cell("⊘ refused", "warning")
 Entry = Override | Refusal
 
 
 class TrailList(LineTable):
-    """Unresolved overrides first, then the newest; the cursor stays on its entry."""
+    """Newest first. The cursor stays on its entry, except when this console has started a new override."""
 
     entries: reactive[Sequence[Entry]] = reactive(tuple, init=False, repaint=False)
 
-    def __init__(self) -> None:
+    class Moved(Message):
+        """Another entry is under the cursor."""
+
+    def __init__(
+        self, own_override: Callable[[], str | None], results_now: Callable[[Override], ResultCounts | None]
+    ) -> None:
         super().__init__(_COLUMNS, margin=1)
-        self.unresolved: frozenset[str] = frozenset()
+        self._results_now = results_now
+        """What became of the items of an override so far, if this console watches them."""
+        self.audit = AuditLog()
         self.now: datetime | None = None
         self.actions: Actions = {}
         """The plugins' own actions, for their words."""
+        self._own_override = own_override
+        """The id of the newest override that this console has started."""
+        self._followed: str | None = None
         self._at_cursor: Entry | None = None
 
     @property
@@ -68,45 +83,79 @@ class TrailList(LineTable):
         return len(self.entries)
 
     def watch_entries(self, entries: Sequence[Entry]) -> None:
-        before = self._at_cursor
-        rows = (row for row, entry in enumerate(entries) if before is not None and _same(entry, before))
-        self.rows_changed(next(rows, None))
+        own = self._own_override()
+        if own is not None and own != self._followed:
+            rows = [row for row, e in enumerate(entries) if isinstance(e, Override) and e.override_id == own]
+            self._followed = own if rows else self._followed
+        else:
+            before = self._at_cursor
+            rows = [row for row, entry in enumerate(entries) if before is not None and _same(entry, before)]
+        self._fit_columns()
+        self.rows_changed(next(iter(rows), None))
+
+    def _fit_columns(self) -> None:
+        """The state, the person and the result take what they need; the reason gets the rest."""
+        cells = [self.cells_at(row) for row in range(min(self.total(), _MEASURED))]
+        fitted = list(_COLUMNS)
+        for index, column in enumerate(_COLUMNS):
+            if column.title in _FITTED:
+                widest = max((cell_len(row[index].text) for row in cells), default=0)
+                most = max(min(widest, _FITTED[column.title]), len(column.title))
+                fitted[index] = column._replace(width=min(column.width, most), grows=3, most=most)
+        if tuple(fitted) != self.columns:
+            self.columns = tuple(fitted)
+            self._laid_out_for = -1
+            self._forget_drawn()
+            self.refresh()
 
     def moved(self) -> None:
         self._at_cursor = self.entry
         self.screen.refresh_bindings()
+        self.post_message(self.Moved())
 
     def stamp(self, row: int) -> object:
-        return self.entries[row], self.unresolved, self.now
+        entry = self.entries[row]
+        return entry, self.audit, self._age(entry), self._result(entry) if isinstance(entry, Override) else None
+
+    def _age(self, entry: Entry) -> str:
+        at = entry.at if isinstance(entry, Refusal) else entry.started_at
+        return "" if self.now is None else short_age(self.now - at)
 
     def cells_at(self, row: int) -> Sequence[Cell]:
         entry = self.entries[row]
-        at = entry.at if isinstance(entry, Refusal) else entry.started_at
-        age = Cell("" if self.now is None else short_age(self.now - at), "muted")
+        age = Cell(self._age(entry), "muted")
         if isinstance(entry, Refusal):
             return (
-                Cell(moment(at)),
+                Cell(moment(entry.at), "muted"),
                 age,
                 REFUSED,
                 Cell(safe.line(entry.who)),
-                Cell(""),
-                Cell(""),
-                Cell(""),
+                Cell(safe.line(f"{entry.why}: {entry.detail}" if entry.detail else entry.why), "muted"),
                 Cell(safe.line(entry.reason)),
-                Cell(safe.line(f"{entry.why} {entry.detail}"), "muted"),
+                Cell(""),
             )
-        counts = entry.counts
         return (
-            Cell(moment(at)),
+            Cell(moment(entry.started_at), "muted"),
             age,
-            UNRESOLVED if entry.override_id in self.unresolved else _state(entry),
+            self.audit.state(entry),
             Cell(safe.line(entry.who)),
-            Cell(f"{thousands(counts.get(OutcomeKind.APPLIED, 0))} {past_tense(entry.action, self.actions)}"),
-            _count(counts.get(OutcomeKind.CHANGED_SINCE, 0), "warning"),
-            _count(counts.get(OutcomeKind.REJECTED, 0), "error"),
+            self._result(entry),
             Cell(safe.line(entry.reason)),
-            Cell(safe.line(str(entry.confirmed.get("selection", entry.note or ""))), "muted"),
+            Cell(safe.line(str(entry.confirmed.get("selection", ""))), "muted"),
         )
+
+    def _result(self, override: Override) -> Cell:
+        """The results of its items so far; until one is known, the outcomes."""
+        recorded = override.result
+        results = self._results_now(override) if recorded is None else ResultCounts.of_record(recorded)
+        if results is not None:
+            good = "plain" if recorded is None else "good"
+            return Cell(results.summary(), "warning" if results.counts[Result.FAILED_AGAIN] else good)
+        return Cell(safe.line(outcome_summary(override.counts, override.action, self.actions)))
+
+    def entered(self) -> None:
+        if isinstance(self.screen, TrailScreen):
+            self.screen.action_open()
 
 
 def _same(one: Entry, other: Entry) -> bool:
@@ -115,25 +164,15 @@ def _same(one: Entry, other: Entry) -> bool:
     return isinstance(one, Refusal) and isinstance(other, Refusal) and one.seq == other.seq
 
 
-def _state(override: Override) -> Cell:
-    match override.state:
-        case OverrideState.RUNNING:
-            return Cell("▸ running", "calm") if override.alive else ABANDONED
-        case OverrideState.PAUSED:
-            return Cell("‖ paused", "warning")
-        case OverrideState.STOPPED:
-            return Cell("■ stopped", "warning")
-        case OverrideState.FINISHED:
-            return Cell("✓ finished", "good")
-        case _:
-            assert_never(override.state)
+def _refused_in_words(refusal: Refusal) -> Iterator[Line]:
+    yield [Cell("⊘ Refused", "warning"), Cell(f"   {safe.line(refusal.why)}")]
+    yield []
+    for name, value in (("detail", refusal.detail), ("reason", refusal.reason), ("who", refusal.who)):
+        if value:
+            yield [Cell(f" {name:<18} ", "muted"), Cell(safe.line(value, 1_000))]
 
 
-def _count(number: int, tone: str) -> Cell:
-    return Cell(thousands(number), tone) if number else Cell("–", "muted")
-
-
-class TrailScreen(BaseScreen):
+class TrailScreen(EntriesScreen):
     """What was done, by whom, when and why."""
 
     PLACE = "trail"
@@ -144,17 +183,33 @@ class TrailScreen(BaseScreen):
         self._verification: Content | None = None
         """The result of the last integrity check."""
 
-    def compose_content(self) -> ComposeResult:
-        yield TrailList()
-        yield Static(classes="empty")
-        yield StatusLine(id="state")
+    def make_list(self) -> TrailList:
+        return TrailList(self._own_override, self.console_app.live_overrides.results_of)
 
-    def on_mount(self) -> None:
-        self.query_one(".empty").display = False
-        self.table.focus()
+    @on(TrailList.Moved)
+    def _show_entry(self) -> None:
+        """Show what the list has no room for."""
+        entry = self.table.entry
+        lines: tuple[Line, ...] = ()
+        if isinstance(entry, Override):
+            session, known = self.session, self.console_app.live_overrides.known(entry.override_id)
+            followed = known or FollowedOverride(override=entry, ended_clock=0.0)
+            now, errors = session.clock.now(), self.console_app.errors_seen()
+            view = OverrideView(followed, entry, now, session.actions, session.switches, errors)
+            lines = (*view.headline(), (), *view.facts())
+        elif entry is not None:
+            lines = tuple(_refused_in_words(entry))
+        self.show_entry(lines)
 
-    def on_screen_resume(self) -> None:
-        self.read_again()
+    @on(OverrideProgressed)
+    def _progressed(self) -> None:
+        self.table.repaint_changed()
+        self._show_entry()
+
+
+    def _own_override(self) -> str | None:
+        latest = self.console_app.live_overrides.latest
+        return None if latest is None else latest.override_id
 
     @property
     def table(self) -> TrailList:
@@ -162,7 +217,7 @@ class TrailScreen(BaseScreen):
 
     def ticked(self) -> None:
         self.table.now = self.session.clock.now()
-        self.table.refresh()
+        self.table.repaint_changed()
 
     def read_again(self) -> None:
         self.start(self._read, "trail")
@@ -170,48 +225,41 @@ class TrailScreen(BaseScreen):
     async def _read(self) -> None:
         trail = self.session.trail
         if trail is None:
-            self.post_message(TrailReady((), (), ()))
+            self.post_message(TrailReady(AuditLog()))
             return
         try:
-            overrides, refused, unresolved = await off_loop(
-                lambda: (trail.overrides(500), refusals(trail), trail.unresolved())
-            )
+            log = await off_loop(lambda: read_audit_log(trail))
         except Fault as fault:
-            self.post_message(TrailReady((), (), (), fault))
+            self.post_message(TrailReady(AuditLog(), fault))
         else:
-            self.post_message(TrailReady(overrides, refused, unresolved))
+            self.post_message(TrailReady(log))
 
     @on(TrailReady)
     def _ready(self, message: TrailReady) -> None:
-        table = self.table
-        table.actions = self.session.actions
-        table.unresolved = frozenset(intent.override_id for intent in message.unresolved)
-        entries: list[Entry] = [*message.overrides, *message.refusals]
+        table, log = self.table, message.log
+        table.actions, table.audit = self.session.actions, log
+        entries: list[Entry] = [*log.overrides, *log.refusals]
         entries.sort(key=lambda e: e.at if isinstance(e, Refusal) else e.started_at, reverse=True)
-        entries.sort(key=lambda e: isinstance(e, Refusal) or e.override_id not in table.unresolved)
         table.entries = entries
-        empty = not entries
-        table.display = not empty
-        self.query_one(".empty").display = empty
-        if empty:
-            self.query_one(".empty", Static).update(self._empty_text(message.fault))
+        self.show_list(filled=bool(entries), fault=message.fault)
+        self._show_entry()
         state = self.query_one("#state", StatusLine)
         state.right = safe.phrase(
             "$count [$muted]$overrides,[/] $refused [$muted]$refusals[/] ",
-            count=len(message.overrides),
-            overrides="override" if len(message.overrides) == 1 else "overrides",
-            refused=len(message.refusals),
-            refusals="refusal" if len(message.refusals) == 1 else "refusals",
+            count=len(log.overrides),
+            overrides=plural(len(log.overrides), "override"),
+            refused=len(log.refusals),
+            refusals=plural(len(log.refusals), "refusal"),
         )
         self._update_status()
         self.refresh_bindings()
 
     def _update_status(self) -> None:
         parts = []
-        if unresolved := len(self.table.unresolved):
+        if unresolved := len(self.table.audit.unresolved):
             parts.append(safe.phrase(" [b $error]! $count unresolved[/]", count=unresolved))
             if not self._verification and not self.session.read_only:
-                parts.append(Content.from_markup(" [$muted]x resumes it[/]"))
+                parts.append(Content.from_markup(" [$muted]p resumes it[/]"))
         if self._verification:
             parts.append(self._verification)
         self.query_one("#state", StatusLine).left = Content.assemble(*parts)
@@ -233,8 +281,9 @@ class TrailScreen(BaseScreen):
     def has(self, need: str) -> bool:
         override = self._override()
         if need == UNFINISHED:
-            return override is not None and (not override.state.over or override.override_id in self.table.unresolved)
-        return override is not None if need == AN_OVERRIDE else True
+            unresolved = self.table.audit.unresolved
+            return override is not None and (not override.state.over or override.override_id in unresolved)
+        return override is not None if need == AN_OVERRIDE else super().has(need)
 
     def _override(self) -> Override | None:
         entry = self.table.entry
@@ -242,10 +291,16 @@ class TrailScreen(BaseScreen):
 
     def action_open(self) -> None:
         if (override := self._override()) is not None:
-            self.app.push_screen(OverrideScreen(override))
+            self.console_app.show_override(override)
 
     def action_resume(self) -> None:
-        if (override := self._override()) is not None:
+        override, operations = self._override(), self.session.operations
+        if override is None:
+            return
+        if override.state is OverrideState.PAUSED and override.alive and operations is not None:
+            self.start(partial(off_loop, partial(operations.proceed, override.override_id)), "request", exclusive=False)
+            self.console_app.say("Continuing")
+        else:
             self.console_app.resume(override)
 
     def action_undo(self) -> None:
@@ -258,11 +313,12 @@ class TrailScreen(BaseScreen):
     async def _verify(self) -> None:
         trail = self.session.trail
         if trail is None:
-            self.console_app.say("There is no trail to verify.", severity="warning")
+            self.console_app.hint("There is no trail to verify.", severity="warning")
             return
         self._show_verification(Content.from_markup(" [$muted]verifying…[/]"))
         try:
-            found = await off_loop(lambda: trail.verified(self.session.anchor_file))
+            anchors = self.session.anchor_file
+            found = await off_loop(lambda: trail.verified(anchors))
         except Fault:
             self._show_verification(None)
             raise
@@ -281,6 +337,29 @@ class TrailScreen(BaseScreen):
     def _show_verification(self, result: Content | None) -> None:
         self._verification = result
         self._update_status()
+
+    def command(self) -> Sequence[str]:
+        override = self._override()
+        return ["trail", "list"] if override is None else ["overrides", "show", override.override_id]
+
+    def action_report(self) -> None:
+        if (override := self._override()) is not None:
+            ask_for_report(self, override.override_id)
+
+    def action_export(self) -> None:
+        self.app.push_screen(ExportScreen("the trail", "retriage-trail", self.session.clock.now()), self._export_to)
+
+    def _export_to(self, path: str | None) -> None:
+        if path:
+            self.start(partial(self._exported, path), "export", exclusive=False)
+
+    async def _exported(self, chosen: str) -> None:
+        trail = self.session.trail
+        if trail is not None:
+            path = export.checked_path(chosen)
+            form = export.format_of(path)
+            count = await off_loop(lambda: export.write_with(path, lambda out: trail.export(out, form, items=True)))
+            self.console_app.say(f"Exported {thousands(count)} {plural(count, 'record')} to {path}")
 
     def action_copy(self) -> None:
         if (override := self._override()) is not None:

@@ -19,7 +19,7 @@ from console.core.query import Filter, Sort
 from console.ui.backend_calls import BackendCallers, CancelFlag
 from console.ui.cells import ITEM_COLUMNS, Cell
 from console.ui.rows import Departed, Gap, Row, key_of, line_of, sign
-from console.ui.widgets.line_table import GAP, KEPT_LINES, LineTable
+from console.ui.widgets.line_table import KEPT_LINES, LineTable
 from console.ui.widgets.marking import Marking
 from console.ui.worker_errors import ReportsWorkerErrors
 
@@ -41,6 +41,8 @@ class Question(NamedTuple):
 
 class ItemList(ReportsWorkerErrors, Marking):
     """A virtual list. The parent sets `question` and `estimate`; the list reads its rows itself."""
+
+    NARROW_GAP = 1
 
     question: reactive[Question | None] = reactive(None, init=False, repaint=False, always_update=True)
     estimate: reactive[int | None] = reactive(None, init=False, repaint=False)
@@ -78,8 +80,9 @@ class ItemList(ReportsWorkerErrors, Marking):
             super().__init__()
             self.sort = sort
 
-    def __init__(self, callers: BackendCallers, clock: Callable[[], datetime], *, id: str | None = None) -> None:
-        super().__init__(_COLUMNS, id=id)
+    def __init__(self, callers: BackendCallers, clock: Callable[[], datetime]) -> None:
+        longest = max((len(caller.name) for caller in callers), default=8)
+        super().__init__([c._replace(most=longest) if c.title == "system" else c for c in _COLUMNS])
         self.callers = callers
         self.clock = clock
         self.from_end = False
@@ -87,6 +90,8 @@ class ItemList(ReportsWorkerErrors, Marking):
         self._stop = CancelFlag()
         self._generation = 0
         self._cursor_key: ItemKey | None = None
+        self._is_moved = False
+        """The cursor was moved: until then it stays on the first row, whichever item comes there."""
         self._ticked: dict[int, tuple[str, ...]] = {}
         """The texts of the time-dependent cells of each row, as they were last drawn."""
         self._reading = False
@@ -94,6 +99,8 @@ class ItemList(ReportsWorkerErrors, Marking):
         """Another read was requested during a read."""
         self._asked = False
         """A person wants the rows on screen to be read again, whatever it costs."""
+        self._asked_ahead = True
+        """Whether missing rows are read for a person, who has moved; not after a refresh that nobody asked for."""
         self._announced: tuple[Row | None, int] | None = None
 
     def on_mount(self) -> None:
@@ -186,6 +193,7 @@ class ItemList(ReportsWorkerErrors, Marking):
         if question is None:
             return
         self._cursor_key = None
+        self._is_moved = False
         self.sorted_by = next(
             (
                 (i, question.sort.descending)
@@ -223,7 +231,7 @@ class ItemList(ReportsWorkerErrors, Marking):
         if self._pager is None or self._reading or self._wanted() is None:
             return
         self._reading = True
-        self.start(partial(self._read, self._generation), "pager")
+        self.start(partial(self._read, self._generation, asked=self._asked_ahead), "pager")
 
     def _wanted(self) -> int | None:
         assert self._pager is not None
@@ -234,10 +242,10 @@ class ItemList(ReportsWorkerErrors, Marking):
         ends = sorted((self._number(self.top), self._number(self.top + self.rows_shown)))
         return max(ends[0] - around, 0), max(ends[1] + around, 0)
 
-    async def _read(self, generation: int) -> None:
+    async def _read(self, generation: int, *, asked: bool) -> None:
         pager = self._pager
         if pager is not None:
-            pager.source.begin(asked=True)
+            pager.source.begin(asked=asked)
         try:
             while pager is not None and generation == self._generation and (index := self._wanted()) is not None:
                 chunk = await pager.read(index)
@@ -268,13 +276,13 @@ class ItemList(ReportsWorkerErrors, Marking):
         from console.ui.merged_pager import with_rows
 
         assert pager is not None
-        pager.source.begin(asked=self._asked)
-        self._asked = False
+        asked, self._asked = self._asked, False
+        pager.source.begin(asked=asked)
         try:
             begin, chunks = await pager.reread(*self._looked_at())
             shown = [row for row in map(self.row_at, self.rows_on_screen()) if row is not None]
             chunks = with_rows(chunks, await pager.source.read_by_key(shown))
-            departed = await self._departed(chunks)
+            departed = await self._departed(chunks, asked=asked)
         except Fault as fault:
             if generation == self._generation:
                 self._reading = False
@@ -290,12 +298,14 @@ class ItemList(ReportsWorkerErrors, Marking):
                 pager.keep_in_place(number, departed)
 
         self._reading = False
+        self._asked_ahead = asked
         self._take(take)
         self.read_wanted()
+        self._asked_ahead = True
 
-    async def _departed(self, chunks: Iterable[Chunk]) -> Departed | None:
+    async def _departed(self, chunks: Iterable[Chunk], *, asked: bool) -> Departed | None:
         """The item under the cursor as it is now, if the list no longer contains it."""
-        key, item = self._cursor_key, self.item
+        key, item = self._cursor_key if self._is_moved else None, self.item
         if key is None or item is None or key.backend not in self.callers:
             return None
         rows = [row for chunk in chunks for row in chunk.rows]
@@ -303,13 +313,18 @@ class ItemList(ReportsWorkerErrors, Marking):
         if key.backend in silent or any(key_of(row) == key for row in rows):
             return None
         with suppress(Fault):
-            found = await self.callers[key.backend].call(lambda backend: backend.items([key], self.clock()))
-            return Departed(found.get(key, item), key in found)
+            caller = self.callers[key.backend]
+            answer = await caller.read(
+                ("departed", key), lambda backend: backend.items([key], self.clock()), asked=asked
+            )
+            return Departed(answer.value.get(key, item), key in answer.value)
         return Departed(item, True)
 
     def _take(self, change: Callable[[], None]) -> None:
         """Change the pager, then put the cursor and the scroll position back on their item."""
         key, cursor, top, total = self._cursor_key, self.cursor, self.top, self.total()
+        if not self._is_moved and not self.marks:
+            key = None
         shown = self._shown()
         change()
         if self.from_end:
@@ -337,13 +352,13 @@ class ItemList(ReportsWorkerErrors, Marking):
 
     def _tick(self) -> None:
         """Repaint only the countdowns that have changed."""
-        if not self.is_on_screen or self.app.screen is not self.screen:
+        if not self.is_on_screen or not self.screen.is_active:
             return
         now, x, places = self.clock(), self.margin_left, {}
         for index, width in self.widths():
             if index in _TICKING:
                 places[index] = Region(x, 0, width, 1)
-            x += width + GAP
+            x += width + self.gap
         for row in self.rows_on_screen():
             item, drawn = self.row_at(row), self._ticked.get(row)
             if not isinstance(item, Item):
@@ -351,7 +366,7 @@ class ItemList(ReportsWorkerErrors, Marking):
             texts = self._ticked[row] = tuple(_RENDER[index](item, now).text for index in _TICKING)
             for number, index in enumerate(_TICKING):
                 if index in places and (drawn is None or drawn[number] != texts[number]):
-                    self.refresh(places[index].translate((0, row - self.top + 1)))
+                    self.refresh(places[index].translate((0, row - self.top + self.heading_lines)))
 
     def watch_estimate(self) -> None:
         self._take(lambda: None)
@@ -364,6 +379,15 @@ class ItemList(ReportsWorkerErrors, Marking):
         self.read_wanted()
 
     # -- cursor ----------------------------------------------------------------------------------
+
+    def watch_cursor(self, old: int, new: int) -> None:
+        self._is_moved = True
+        super().watch_cursor(old, new)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether a person has moved the cursor: until then, a refresh may put another item under it."""
+        return self._is_moved
 
     def moved(self) -> None:
         item = self.item

@@ -71,6 +71,13 @@ class Marking(LineTable):
         start = self.cursor if self._range_from is None else self._range_from
         return self._mark(range(min(start, self.cursor), max(start, self.cursor) + 1))
 
+    def extend_mark(self, by: int) -> None:
+        """Mark the item under the cursor and the one next to it, which gets the cursor."""
+        first = self.cursor
+        self.cursor += by
+        self._range_from = first if self._range_from is None else self._range_from
+        self._mark(range(min(first, self.cursor), max(first, self.cursor) + 1))
+
     def mark_visible(self) -> None:
         self._mark(self.rows_on_screen())
 

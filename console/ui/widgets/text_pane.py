@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from time import monotonic
 from typing import ClassVar
 
 from rich.cells import cell_len, get_character_cell_size
@@ -16,7 +17,7 @@ from textual.strip import Strip
 
 from console.core.text import ascii_lower
 from console.ui.cells import Cell
-from console.ui.widgets.line_table import TONES
+from console.ui.widgets.line_table import TONES, TWICE_WITHIN
 
 Line = Sequence[Cell]
 """The pieces of one line. If it is too long, the last piece wraps and is indented to where it begins."""
@@ -28,7 +29,9 @@ def wrapped(line: Line, width: int) -> list[list[Cell]]:
         return [[]]
     *heads, body = line
     indent = sum(cell_len(head.text) for head in heads)
-    if indent > width // 2:
+    if indent + cell_len(body.text) <= width:
+        return [list(line)]
+    if indent > width * 2 // 3:
         indent = 0
         heads, body = [], Cell("".join(piece.text for piece in line), body.tone, body.link)
     pieces = _chopped(body.text, max(width - indent, 8))
@@ -48,7 +51,7 @@ def _chopped(text: str, width: int) -> list[str]:
 
 
 def _fitting(text: str, at: int, width: int) -> int:
-    """How many characters fit in a row. Measured one by one only if some are not one cell wide."""
+    """How many characters fit in a row. They are measured one by one only if some are not one cell wide."""
     some = text[at : at + width]
     if some.isascii() or (len(some) == width == cell_len(some) and text[at + width : at + width + 1].isascii()):
         return len(some)
@@ -66,6 +69,9 @@ class TextPane(ScrollView, can_focus=True):
         Binding("k", "scroll_up", "Up", show=False),
         Binding("j", "scroll_down", "Down", show=False),
         Binding("G", "scroll_end", "End", show=False),
+        Binding("g", "home_if_twice", "Start", show=False),
+        Binding("ctrl+f", "page_down", "Page down", show=False),
+        Binding("ctrl+b", "page_up", "Page up", show=False),
     ]
 
     lines: reactive[tuple[Line, ...]] = reactive(tuple, init=False)
@@ -77,6 +83,14 @@ class TextPane(ScrollView, can_focus=True):
         self._width = 0
         self.matches: list[int] = []
         self._match = -1
+        self._g_pressed = 0.0
+
+    def action_home_if_twice(self) -> None:
+        """The first g only waits for the second."""
+        now = monotonic()
+        if now - self._g_pressed < TWICE_WITHIN:
+            self.scroll_home(animate=False)
+        self._g_pressed = now
 
     def watch_lines(self) -> None:
         self._wrap()
@@ -143,3 +157,9 @@ class TextPane(ScrollView, can_focus=True):
             yield Segment(cell.text[hit : hit + len(low)], found)
             at = hit + len(low)
         yield Segment(cell.text[at:], style)
+
+
+class Panel(TextPane):
+    """A text beside or below a list. It gets the keys by a key only: a click must not take them from the list."""
+
+    FOCUS_ON_CLICK = False

@@ -13,12 +13,23 @@ from textual.widget import Widget
 from console.ui import safe
 from console.ui.health import Health
 
+
+class Tab(NamedTuple):
+    """A place of the top bar: its name in the catalogue, its key, its title, and what is new there."""
+
+    place: str
+    key: str
+    title: str
+    badge: str = ""
+
+
 _TABS = (
-    ("overview", "1", "Overview"),
-    ("failures", "2", "Failures"),
-    ("causes", "3", "Causes"),
-    ("trail", "4", "Trail"),
+    Tab("overview", "1", "Overview"),
+    Tab("failures", "2", "Failures"),
+    Tab("causes", "3", "Causes"),
+    Tab("trail", "4", "Trail"),
 )
+"""While the session is opened."""
 
 
 class SystemStates(NamedTuple):
@@ -35,36 +46,54 @@ class SystemStates(NamedTuple):
 
 
 class TopBar(Widget):
-    """One line. Where it is too narrow the time is left out first, then the systems."""
+    """One line. Where it is too narrow the time is left out first, then the systems, then the titles of other tabs.
+
+    A time of the past is never left out.
+    """
 
     place: reactive[str] = reactive("")
     """The highlighted tab."""
+    tabs: reactive[tuple[Tab, ...]] = reactive(_TABS)
     now: reactive[datetime | None] = reactive(None)
     override: reactive[str] = reactive("")
     """How far the running override is, in words; empty when none is running."""
     systems: reactive[SystemStates] = reactive(SystemStates(0, 0))
     read_only: reactive[bool] = reactive(False)
+    past: reactive[str] = reactive("")
+    """How long ago `now` is, if a recorded time is shown; empty for the present."""
 
     def __init__(self, place: str) -> None:
         super().__init__()
         self.set_reactive(TopBar.place, place)
 
     def render(self) -> Content:
-        left = [Content.from_markup(" [b $primary]Retriage[/]  ")]
-        for place, key, title in _TABS:
-            if place == self.place:
-                left.append(Content.from_markup(f"[$accent]{key}[/] [b $foreground]{title}[/]  "))
-            else:
-                left.append(Content.from_markup(f"[@click=app.{place}][$muted]{key} {title}[/][/]  "))
-        tabs = Content.assemble(*left)
         parts = [self._override_part(), self._systems_part(), self._read_only_part(), self._time_part()]
+        kept = [0, 2, 3] if self.past else [0, 2]
+        needed = _joined([parts[n] for n in kept]).cell_length
+        needed += 2 if needed else 0
+        tabs = self._tabs(" Retriage  ")
+        if tabs.cell_length + needed > self.size.width:
+            tabs = self._tabs(" ")
+        if tabs.cell_length + needed > self.size.width:
+            tabs = self._tabs(" ", titles=False)
         room = self.size.width - tabs.cell_length
         for dropped in (3, 1):
-            if _joined(parts).cell_length >= room:
+            if dropped not in kept and _joined(parts).cell_length >= room:
                 parts[dropped] = Content("")
         state = _joined(parts)
         gap = self.size.width - tabs.cell_length - state.cell_length - 1
         return Content.assemble(tabs, " " * max(gap, 1), state, " ")
+
+    def _tabs(self, name: str, *, titles: bool = True) -> Content:
+        left = [safe.phrase("[b $primary]$name[/]", name=name)]
+        for tab in self.tabs:
+            badge = safe.phrase("[b $accent] $badge[/]", badge=tab.badge) if tab.badge else Content("")
+            here = tab.place == self.place
+            style = "[b $accent]$key[/] [b $foreground]$title[/]" if here else "[$muted]$key $title[/]"
+            template = style if here else f"[@click=app.{tab.place}]{style}[/]"
+            named = safe.phrase(template, key=tab.key, title=tab.title if titles or here else "")
+            left += [named, badge, Content("  ")]
+        return Content.assemble(*left)
 
     def _override_part(self) -> Content:
         if not self.override:
@@ -74,7 +103,7 @@ class TopBar(Widget):
     def _systems_part(self) -> Content:
         parts = []
         if self.systems.live:
-            parts.append(safe.phrase("[$success]● $count[/]", count=self.systems.live))
+            parts.append(safe.phrase("[$success]●[/] [$muted]$count live[/]", count=self.systems.live))
         if self.systems.down:
             parts.append(safe.phrase("[b $error]✗ $count down[/]", count=self.systems.down))
         return Content(" ").join(parts)
@@ -83,7 +112,12 @@ class TopBar(Widget):
         return Content.from_markup("[b $background on $accent] READ-ONLY [/]") if self.read_only else Content("")
 
     def _time_part(self) -> Content:
-        return Content("") if self.now is None else safe.phrase("[$muted]$at[/]", at=f"{self.now:%H:%M:%S}Z")
+        if self.now is None:
+            return Content("")
+        if self.past:
+            at = f"{self.now:%m-%d %H:%M}Z"
+            return safe.phrase("[b $background on $accent] $at, $past [/]", at=at, past=self.past)
+        return safe.phrase("[$muted]$at[/]", at=f"{self.now:%H:%M:%S}Z")
 
 
 def _joined(parts: list[Content]) -> Content:

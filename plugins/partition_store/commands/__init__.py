@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from console.cli.commands import (
+from console.cli.adder import (
     CONFIRMING,
     add_attempts,
     add_confirmation,
@@ -18,7 +18,7 @@ from console.cli.commands import (
 )
 
 if TYPE_CHECKING:
-    from console.cli.commands import Adder
+    from console.cli.adder import Adder
     from console.cli.parser import Parser
 
 _STATE = "plugins.partition_store.commands.state"
@@ -36,7 +36,7 @@ def declare(add: Adder) -> None:
     state = add.family("state", "inspect, retry, backfill and pause the partitions of a partition store", _STATE)
     _reading_commands(state)
     retry = _writing_command(
-        state, "retry", "give failed partitions back to their validator",
+        state, "retry", "requeue failed partitions, so that they are validated again",
         "state retry --customer-id c1 --logical-date 2026-11-09 --reason 'source is fixed'\n"
         "state retry --query-name spend --since 2026-11-01 --reason 'source is fixed' --confirm 24",
     )
@@ -51,7 +51,7 @@ def declare(add: Adder) -> None:
     backfill = _writing_command(
         state, "backfill", "add a range of days as pending; existing partitions keep their status",
         "state backfill --source ads --customer-id c1 --query-name spend --since 2026-01-01 --until 2026-01-31"
-        " --reason 'new customer'\nstate backfill --since 2026-11-01 --pace 5/m --reason 'gaps of the range'",
+        " --reason 'new customer'\nstate backfill --since 2026-11-01 --pace 5/m --reason 'fill the gaps'",
     )
     backfill.add_argument("--force-pending", action="store_true", help="also set existing partitions to pending")
     for parser in (retry, reprocess, backfill):

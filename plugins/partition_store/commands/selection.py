@@ -14,7 +14,6 @@ from console.core.query import Field, Filter, Glob, Op, Sort, Term
 from console.core.session import Session
 
 _DAY = timedelta(days=1)
-_ANY = "*"
 
 
 def partition_store(session: Session, named: str | None) -> Backend:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from console.cli.backend_selection import exit_code
 from console.cli.columns import Column
 from console.cli.context import CommandContext
-from console.cli.items import STYLES, attempts_text, condition_text, next_text, print_item
+from console.cli.items import attempts_text, condition_colour, condition_text, next_text, print_item
 from console.cli.plans import confirm_and_carry_out, operations_of, preview, reconcile
-from console.cli.render import Shape, note, print_rows
+from console.cli.render import RowFormat, note, print_rows
 from console.core.backend import Action, Attempts, Backend, Flag, Operation, Requeues
 from console.core.export import FIELDS, record
 from console.core.faults import UsageFault
@@ -63,7 +63,7 @@ def _print_list(args: Namespace, session: Session, backend: Backend, filter: Fil
     now = backend.now()
     limit = args.limit or None
     listing = Listing((backend,), filter, now, Sort(), limit, session.stop)
-    printed = print_rows(listing, Shape(FIELDS, record, _columns(now)), args.format)
+    printed = print_rows(listing, RowFormat(FIELDS, record, _columns(now)), args.format)
     if limit is not None and printed == limit:
         note(f"Showing the first {limit}. Use --limit 0 to show all.")
     return exit_code(listing.faults.values(), bool(listing.answered))
@@ -73,7 +73,7 @@ def _columns(now: datetime) -> tuple[Column[Item], ...]:
     return (
         Column("partition", lambda item: item.key.id),
         Column("status", lambda item: item.native_status or "no row"),
-        Column("condition", condition_text, lambda item: STYLES.get(item.condition, "")),
+        Column("condition", condition_text, condition_colour),
         Column("attempts", attempts_text, right=True),
         Column("next", lambda item: next_text(item, now), dropped=3),
         Column("why", lambda item: item.verdict.why, least=20),
@@ -103,7 +103,7 @@ def history(args: Namespace, context: CommandContext) -> int:
         )
     detail = backend.item(keys[0], backend.now())
     events = sorted(_past(detail, session, keys[0]), key=lambda event: (event.at is not None, event.at))
-    print_rows([*events, *_next(detail)], Shape(_Event._fields, _Event._asdict, _EVENTS), args.format)
+    print_rows([*events, *_next(detail)], RowFormat(_Event._fields, _Event._asdict, _EVENTS), args.format)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -25,9 +26,20 @@ def preset_text(name: str) -> str:
     return (files("plugins.sql_table.presets") / f"{name}.yaml").read_text(encoding="utf-8")
 
 
+def title_of(name: str) -> str:
+    """The name of the preset's queue, from the first line of its YAML."""
+    first = preset_text(name).partition("\n")[0].removeprefix("# ")
+    return re.split(r", table|\. See", first)[0]
+
+
 @cache
 def preset(name: str) -> TableMapping:
     return TableMapping.model_validate(yaml.safe_load(preset_text(name)))
+
+
+def preset_dialect(name: str) -> str:
+    """The kind of database that a preset is for."""
+    return next((kind for kind in ("sqlite", "mysql") if name.endswith(f"_{kind}")), "postgresql")
 
 
 def mapping_of(options: Options) -> TableMapping:
@@ -57,8 +69,10 @@ def relocated(mapping: TableMapping, schema: str | None, names: Mapping[str, str
         changes["history"] = mapping.history.model_copy(
             update=moved(mapping.history, table=named(mapping.history.table))
         )
-    if mapping.requeue is not None and mapping.requeue.function is not None:
-        function = mapping.requeue.function.model_copy(update=moved(mapping.requeue.function))
-        changes["requeue"] = mapping.requeue.model_copy(update={"function": function})
+    for section in ("requeue", "discard"):
+        rule = getattr(mapping, section)
+        if rule is not None and rule.function is not None:
+            function = rule.function.model_copy(update=moved(rule.function))
+            changes[section] = rule.model_copy(update={"function": function})
     return mapping.model_copy(update=changes)
 

@@ -74,6 +74,12 @@ class Analyses(DatabaseSystem):
                     f"UPDATE {TABLE} SET id = id + 10000000 WHERE id = %s",
                 )), (int(id.split("/")[0]),))
 
+    def delete(self, ids: list[str]) -> None:
+        self.for_each(f"DELETE FROM {TABLE} WHERE id || '/vectorization' = %(id)s", ids)
+
+    def take_back(self, ids: list[str]) -> None:
+        self.for_each(f"UPDATE {TABLE} SET vectorization_status = 'skipped' WHERE id || '/vectorization' = %(id)s", ids)
+
     def naive(self, chunk: int = 100) -> bool:
         rows = self.run(
             f"UPDATE {TABLE} SET retry_count = 0, last_retry_at = NULL WHERE id IN (SELECT id FROM {TABLE} WHERE"

@@ -41,6 +41,11 @@ class DatabaseSystem(System):
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(sql)
 
+    def for_each(self, sql: str, ids: list[str]) -> None:
+        with psycopg.connect(self.url) as connection:
+            for id in ids:
+                connection.execute(sql.encode(), {"id": id})
+
     def cut(self) -> int:
         """End every connection the console has at this moment; how many there were."""
         return len(self.run(f"SELECT pg_terminate_backend(pid) {MINE}"))

@@ -113,6 +113,16 @@ class FileTasks(System):
             else:
                 path.rename(self.queue / f"{id}-moved.done")
 
+    def delete(self, ids: list[str]) -> None:
+        for id in ids:
+            (self.queue / f"{id}.task").unlink()
+
+    def take_back(self, ids: list[str]) -> None:
+        for id in ids:
+            path = self.queue / f"{id}.task"
+            path.write_text(json.dumps({**json.loads(path.read_text()), "status": "FAILED", "updated_at": datetime.now(UTC).isoformat()}))
+            path.rename(path.with_suffix(".done"))
+
     def naive(self, chunk: int = 100) -> bool:
         done = []
         for path in self.queue.iterdir():

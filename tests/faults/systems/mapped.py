@@ -32,11 +32,13 @@ class Mapped(DatabaseSystem):
     name = "mapped"
     preset, table = "", ""
     fill = ""
-    """What makes so many failed jobs, and the triggers that note what becomes of them."""
+    """Makes this many failed jobs, and the triggers that note what happens to them."""
     claim, finish, fail = "", "", ""
     """What a worker does: take one job, and say how it went."""
     changes: tuple[str, ...] = ()
-    hand_back = ""
+    taken_back = ""
+    """What ends a job that waits, without an execution."""
+    naive_requeue = ""
     """What a script does to what has failed, a chunk at a time; the ids of it."""
 
     @property
@@ -83,9 +85,15 @@ class Mapped(DatabaseSystem):
                 for statement in chance.choice(self.changes).split(";"):
                     connection.execute(statement, {"id": id})  # type: ignore[arg-type]
 
+    def delete(self, ids: list[str]) -> None:
+        self.for_each(f"DELETE FROM {self.table} WHERE id = %(id)s", ids)
+
+    def take_back(self, ids: list[str]) -> None:
+        self.for_each(self.taken_back, ids)
+
     def naive(self, chunk: int = 100) -> bool:
         with psycopg.connect(self.url) as connection:
-            rows = connection.execute(self.hand_back, {"chunk": chunk}).fetchall()
+            rows = connection.execute(self.naive_requeue, {"chunk": chunk}).fetchall()
         with psycopg.connect(self.url) as connection:
             connection.cursor().executemany("INSERT INTO notes VALUES (%s::text)", rows)
         return bool(rows)
@@ -120,7 +128,8 @@ class River(Mapped):
         "DELETE FROM river_job WHERE id = %(id)s",
         "UPDATE river_job SET id = id + 10000000 WHERE id = %(id)s",
     )
-    hand_back = """
+    taken_back = "UPDATE river_job SET state = 'cancelled', finalized_at = now() WHERE id = %(id)s"
+    naive_requeue = """
     UPDATE river_job SET state = 'available', finalized_at = NULL, scheduled_at = now() WHERE id IN (
         SELECT id FROM river_job WHERE state = 'discarded' ORDER BY id LIMIT %(chunk)s) RETURNING id
     """
@@ -170,7 +179,11 @@ class SolidQueue(Mapped):
         "UPDATE solid_queue_jobs SET finished_at = now() WHERE id = %(id)s",
         "DELETE FROM solid_queue_jobs WHERE id = %(id)s",
     )
-    hand_back = """
+    taken_back = """
+    WITH ended AS (DELETE FROM solid_queue_ready_executions WHERE job_id = %(id)s)
+    UPDATE solid_queue_jobs SET finished_at = now(), updated_at = now() WHERE id = %(id)s
+    """
+    naive_requeue = """
     WITH failed AS (
         DELETE FROM solid_queue_failed_executions WHERE id IN (SELECT id FROM solid_queue_failed_executions ORDER BY id LIMIT %(chunk)s)
         RETURNING job_id)

@@ -97,6 +97,17 @@ class SqliteSystem(System):
                 connection.execute(sql, (*values, id))
             connection.execute("COMMIT")
 
+    def _for_each(self, sql: str, ids: list[str]) -> None:
+        with closing(sqlite3.connect(self.folder / "queue.db")) as connection, connection:
+            connection.executemany(f"{sql} WHERE {self.key} = ?", [(id,) for id in ids])
+
+    def delete(self, ids: list[str]) -> None:
+        self._for_each(f"DELETE FROM {self.table}", ids)
+
+    def take_back(self, ids: list[str]) -> None:
+        now = datetime.now(UTC).isoformat()
+        self._for_each(f"UPDATE {self.table} SET status = '{self.failed}', updated_at = '{now}'", ids)
+
     def naive(self, chunk: int = 100) -> bool:
         with closing(sqlite3.connect(self.folder / "queue.db", isolation_level=None, timeout=30)) as connection:
             rows = connection.execute(

@@ -31,8 +31,10 @@ def make(base: Path) -> Path:
     return base
 
 
-def open_queue(base: Path, *, name: str = "files", policy: PolicyOverride = OWN, read_only: bool = False) -> FileQueue:
-    return FileQueue.open(name, Options(path=str(base)), policy, read_only=read_only, deadline=timedelta(seconds=5))
+def open_queue(
+    base: Path, *, name: str = "files", policy: PolicyOverride = OWN, read_only: bool = False, deadline: timedelta = timedelta(minutes=10)
+) -> FileQueue:
+    return FileQueue.open(name, Options(path=str(base)), policy, read_only=read_only, deadline=deadline)
 
 
 def stored(value: Any) -> Any:
@@ -109,7 +111,14 @@ def store(base: Path, policy: PolicyOverride) -> Store:
         path = file_of(key)
         path.write_text(json.dumps({**content(path), "attempts": 1, "updated_at": "2026-11-10T11:59:59"}))
 
-    return Store(rows, touch, lambda key: file_of(key).unlink(), lambda: open_queue(base, policy=policy, read_only=True), PAYLOAD)
+    def takes(key: ItemKey) -> bool:
+        """What a worker looks for, except for the time."""
+        path = file_of(key)
+        return path.suffix == ".task" and content(path)["status"] == "PENDING"
+
+    return Store(
+        rows, touch, lambda key: file_of(key).unlink(), lambda: open_queue(base, policy=policy, read_only=True), PAYLOAD, takes=takes
+    )
 
 
 def listing(base: Path) -> list[str]:

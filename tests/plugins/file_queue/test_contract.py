@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from console.core.policy import PolicyOverride
-from console.testing import PROMISES, REQUEUE_PROMISES, BackendSuite, Harness, RequeueSuite
+from console.testing import (
+    DISCARD_PROMISES,
+    PROMISES,
+    REQUEUE_PROMISES,
+    BackendSuite,
+    DiscardSuite,
+    Harness,
+    RequeueSuite,
+)
 from tests.plugins.file_queue import folders
 
 STRICT = PolicyOverride(unrecoverable=("invalid json", "invalid api key", "É"), max_age=timedelta(days=300))
@@ -37,6 +45,13 @@ def requeue(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield suite
 
 
+@pytest.fixture(scope="module")
+def discard(tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[DiscardSuite]:
+    folder, numbers = tmp_path_factory.mktemp("queue"), count()
+    with DiscardSuite(lambda: folders.harness(folder / str(next(numbers))), thorough=thorough) as suite:
+        yield suite
+
+
 @pytest.mark.parametrize("promise", PROMISES)
 def test_keeps_its_promise(reading: BackendSuite, promise: str) -> None:
     reading.check(promise)
@@ -45,3 +60,8 @@ def test_keeps_its_promise(reading: BackendSuite, promise: str) -> None:
 @pytest.mark.parametrize("promise", REQUEUE_PROMISES)
 def test_requeues_as_promised(requeue: RequeueSuite, promise: str) -> None:
     requeue.check(promise)
+
+
+@pytest.mark.parametrize("promise", DISCARD_PROMISES)
+def test_discards_as_promised(discard: DiscardSuite, promise: str) -> None:
+    discard.check(promise)

@@ -14,7 +14,7 @@ import pytest
 from console.core.backend import PageRequest
 from console.core.item import Condition
 from console.core.policy import RetryPolicy
-from console.testing import ALL, NOON, Flag, FrozenClock
+from console.testing import ALL, NOON, FrozenClock, StopFlag
 from plugins._contract_queue import POLICY, work
 from plugins.file_queue.engine import FileTaskQueue
 from tests.patience import PATIENCE
@@ -137,7 +137,7 @@ def test_an_old_worker_cannot_finish_a_requeued_task(base: Path) -> None:
 
 
 def test_the_worker_loop_works_until_stopped(base: Path) -> None:
-    clock, stop, log = FrozenClock(NOON), Flag(), []
+    clock, stop, log = FrozenClock(NOON), StopFlag(), []
     queue = queue_of(base, clock)
     good, bad = queue.enqueue("ok"), queue.enqueue("no", max_retries=2)
 
@@ -169,7 +169,7 @@ def test_broken_files_are_never_claimed(base: Path) -> None:
 def test_a_result_that_is_not_json_is_stored_as_its_repr(base: Path) -> None:
     queue = queue_of(base)
     id = queue.enqueue("jobs.send")
-    assert work(queue, lambda *_: {(1, 2): 3}, FrozenClock(), Flag(after_looks=2), lambda _: None) == 1
+    assert work(queue, lambda *_: {(1, 2): 3}, FrozenClock(), StopFlag(after_looks=2), lambda _: None) == 1
     result = json.loads((base / "results" / f"{id}.result").read_text())
     assert (result["status"], result["result"]) == ("SUCCESS", "{(1, 2): 3}")
 

@@ -20,6 +20,7 @@ from console.core.query import Filter
 from console.testing import ALL, NOON
 from plugins.file_queue import FileQueue
 from plugins.file_queue.folder import Folder
+from plugins.file_queue.index import _Limit
 from tests.depth import campaign
 from tests.plugins.file_queue import folders
 
@@ -225,7 +226,7 @@ def test_a_task_listed_under_two_names_that_are_both_gone_is_searched_again(tmp_
         folders.write_task(base, "a", "PENDING", suffix=suffix)
     index = folders.open_queue(base)._index
     with Folder(base / "queue") as queue, Folder(base / "results") as results:
-        listed = index._listed(queue, index._generation)["a"]
+        listed = index._listed(queue, _Limit(index))["a"]
         for path in (base / "queue").iterdir():
             path.unlink()
         assert len(listed) == 2

@@ -9,7 +9,7 @@ import pytest
 
 from console.core.backend import APPLIED, Attempts, Authority, Operation
 from console.core.faults import BackendBusy
-from console.testing import NOON, Flag, FrozenClock
+from console.testing import NOON, FrozenClock, StopFlag
 from plugins.file_queue import folder as folder_module
 from plugins.file_queue.engine import FileTaskQueue
 from plugins.file_queue.moves import Mover
@@ -152,6 +152,6 @@ def test_a_worker_that_starts_while_files_are_moved_works(tmp_path: Path, monkey
     log: list[str] = []
     ran: list[str] = []
     with folder_module.Folder(base / "queue") as held, held.locked():
-        folders.open_queue(base).run(lambda name, _: ran.append(name), FrozenClock(NOON), Flag(after_looks=1), log.append)
+        folders.open_queue(base).run(lambda name, _: ran.append(name), FrozenClock(NOON), StopFlag(after_looks=1), log.append)
     assert ran == ["jobs.send"]
     assert log[0] == "1 tasks have an unfinished move: another process is moving files"

@@ -17,8 +17,10 @@ from console.testing import ALL, NOON, FrozenClock
 from plugins._contract_queue import POLICY
 from plugins.file_queue import FileQueue
 from plugins.file_queue.engine import FileTaskQueue
+from tests.depth import in_depth
 from tests.plugins.file_queue import folders
 from tests.plugins.file_queue.model import taken_by
+from tests.promises import Record
 
 DAY = timedelta(days=1)
 RESET = Operation(attempts=Attempts.RESET, flags=frozenset({"include_claimed"}))
@@ -67,9 +69,14 @@ def simulate(base: Path, end: datetime) -> set[str]:
     return taken
 
 
-@pytest.mark.parametrize(("items", "blocker"), [(1_000, False), (150, True)])
-def test_the_file_queue_takes_what_is_promised(tmp_path: Path, items: int, blocker: bool) -> None:
-    chance = random.Random(items + blocker)
+QUICK = [(0, 1_000, False), (0, 150, True)]
+
+
+@pytest.mark.parametrize(("seed", "items", "blocker"), in_depth([*QUICK, *((n, 1_000, False) for n in range(1, 5))], QUICK))
+def test_the_file_queue_takes_what_is_promised(
+    tmp_path: Path, seed: int, items: int, blocker: bool, promises: Record
+) -> None:
+    chance = random.Random(items + blocker + seed)
     base = folders.make(tmp_path / "jobs")
     make(base, items, chance)
     if blocker:
@@ -85,11 +92,11 @@ def test_the_file_queue_takes_what_is_promised(tmp_path: Path, items: int, block
         assert {outcome.kind for outcome in outcomes} == {"applied"}
     assert bool(wanted) is not blocker, "whatever is behind the blocking file is skipped"
     end = NOON + DAY
-    promises, shown = promised(backend, end)
+    due, shown = promised(backend, end)
     expected = taken_by(base / "queue", end)
     taken = simulate(base, end)
     assert taken == expected, "engine and model"
-    assert promises == taken, "promised and taken"
+    promises("file_queue", {item.key.id: item.key.id in due for item in shown}, taken)
     assert set(wanted) <= taken
     assert len(shown) == items + blocker
-    assert promises
+    assert due

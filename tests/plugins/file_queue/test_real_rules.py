@@ -210,15 +210,15 @@ def requeued(base: Path, **given: Any) -> tuple[FileQueue, Change]:
 @pytest.mark.parametrize("fails", [False, True, None])
 def test_an_execution_since_proves_the_requeue(base: Path, fails: bool | None) -> None:
     backend, change = requeued(base)
-    assert backend.were_written([change], NOON) == [False], "as long as nobody has claimed it, its image tells"
+    assert backend.were_written([change], NOON, "o1") == [None], "as long as nobody has claimed it, its image tells"
     queue = queue_of(base, FrozenClock(NOON + timedelta(milliseconds=1)))
     claimed = queue.claim()
     assert claimed is not None
     if fails is not None:
         assert queue.fail(claimed, "again") if fails else queue.complete(claimed, 1)
     assert list(backend.images([change])) != [change.after]
-    assert backend.were_written([change], NOON) == [True]
-    assert backend.were_written([change], NOON + timedelta(seconds=1)) == [False], "that execution began earlier"
+    assert backend.were_written([change], NOON, "o1") == [True]
+    assert backend.were_written([change], NOON + timedelta(seconds=1), "o1") == [None], "that execution began earlier"
 
 
 def test_an_execution_when_it_was_due_anyway_proves_nothing(base: Path) -> None:
@@ -228,7 +228,7 @@ def test_an_execution_when_it_was_due_anyway_proves_nothing(base: Path) -> None:
     for claimed_at, proven in ((NOON + timedelta(hours=1), False), (NOON + timedelta(minutes=1), True)):
         folders.write_task(base, "a", "RUNNING", attempts=2, last_attempt_at=claimed_at.isoformat())
         (base / "queue" / "a.task").unlink(missing_ok=True)
-        assert backend.were_written([change], NOON) == [proven]
+        assert backend.were_written([change], NOON, "o1") == [proven or None]
 
 
 def test_settling_counts_a_requeue_that_has_run(base: Path) -> None:
@@ -240,5 +240,5 @@ def test_settling_counts_a_requeue_that_has_run(base: Path) -> None:
     part = BackendPart("files", backend.place, 0, 1, 1, ())
     plan = Plan("p1", NOON, datetime.max.replace(tzinfo=NOON.tzinfo), Operation(), Now(), "", (part,))
     row = PlanRow(0, "files/a", "", change.before, None)
-    (outcome,) = settle(plan, part, backend, [row], NOON)
-    assert (outcome.outcome, outcome.detail) == (OutcomeKind.APPLIED, "found by reading again: it has run since")
+    (outcome,) = settle(plan, part, backend, [row], NOON, "o1")
+    assert (outcome.outcome, outcome.detail) == (OutcomeKind.APPLIED, "found by reading again: written, and changed since")

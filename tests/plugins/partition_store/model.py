@@ -18,7 +18,7 @@ def verdict(payload: bytes | None, metadata: bytes | None) -> str:
     if payload is None or metadata is None:
         return "failed"
     try:
-        told = json.loads(metadata.decode("utf-8"))
+        parsed = json.loads(metadata.decode("utf-8"))
     except (ValueError, RecursionError):
         return "failed"
     try:
@@ -26,10 +26,10 @@ def verdict(payload: bytes | None, metadata: bytes | None) -> str:
         rows = [json.loads(line) for line in text.split("\n") if line.strip()]
     except (ValueError, RecursionError):
         return "failed"
-    if not isinstance(told, dict):
+    if not isinstance(parsed, dict):
         return "error"
     try:
-        count = int(told["record_count"]) if "record_count" in told else len(rows)
+        count = int(parsed["record_count"]) if "record_count" in parsed else len(rows)
     except (TypeError, ValueError, OverflowError):
         return "error"
     return "success" if count == len(rows) else "failed"

@@ -155,7 +155,7 @@ def skipped(backend: PartitionStore, key: ItemKey, operation: Operation = REQUEU
 
 
 def act(backend: PartitionStore, key: ItemKey, operation: Operation = REQUEUE, now: datetime = NOON) -> Change:
-    """Through the same steps as core: draft, after-image, swap. Returns the change, for undo."""
+    """The same steps as in core: draft, after-image, compare and set. Returns the change, for an undo."""
     (draft,) = drafts(backend, [key], operation, now)
     assert draft.skipped is None, draft.skipped
     change = Change(draft.unit, (key,), draft.before, ())

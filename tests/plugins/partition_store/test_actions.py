@@ -1,4 +1,4 @@
-"""Every action and every rail: what is written, what is blocked and why, and that nothing else changes."""
+"""Every action and every rule: what is written, what is skipped and why, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _link_out(store: Store) -> None:
 
 
 Prepare = Callable[[Store], None] | None
-RAILS: dict[str, tuple[str, dict[str, Any], Operation, Prepare, str]] = {
+RULES: dict[str, tuple[str, dict[str, Any], Operation, Prepare, str]] = {
     "reset": ("failed", {}, Operation(attempts=Attempts.RESET), None, "never reset"),
     "terminal": ("failed", {"attempt_count": 3}, Operation(), None, "Terminal."),
     "waiting": ("pending", {"attempt_count": 0}, Operation(), None, "Has not failed"),
@@ -194,7 +194,7 @@ RAILS: dict[str, tuple[str, dict[str, Any], Operation, Prepare, str]] = {
 }
 
 
-@pytest.mark.parametrize(("status", "given", "operation", "prepare", "why"), RAILS.values(), ids=RAILS)
+@pytest.mark.parametrize(("status", "given", "operation", "prepare", "why"), RULES.values(), ids=RULES)
 def test_rules(store: Store, status: str, given: dict[str, Any], operation: Operation, prepare: Prepare, why: str) -> None:
     key = store.put(P, status, **given)
     if prepare is not None:
@@ -224,7 +224,7 @@ def test_a_date_that_is_none_is_invalid(day: str) -> None:
     assert Partition("a", "b", "c", day).invalid == "its logical_date is not a date"
 
 
-def test_what_changed_since_the_plan_is_conflicted(store: Store) -> None:
+def test_what_changed_since_the_plan_is_not_touched(store: Store) -> None:
     key = store.put(P)
     backend = store.open()
     (draft,) = drafts(backend, [key])
@@ -239,7 +239,7 @@ def test_what_changed_since_the_plan_is_conflicted(store: Store) -> None:
     assert draft.skipped is None
 
 
-def test_gaps_of_the_range_are_shown_and_backfilled_after_fresh_data(store: Store) -> None:
+def test_gaps_of_the_range_are_shown_and_backfilled_after_new_data(store: Store) -> None:
     for day in (3, 5):
         store.put(part(day), "pending", attempt_count=0)
         store.run(part(day), run_id(1, day))
@@ -320,3 +320,36 @@ def act_only(backend: Any, key: ItemKey) -> Any:
     (draft,) = drafts(backend, [key])
     change = Change("", (key,), draft.before, ())
     return change._replace(after=backend.after(change, Operation(), NOON, NOON))
+
+
+# -- discard ---------------------------------------------------------------------------------------------
+
+DISCARD = Operation(Action.DISCARD)
+GIVEN_UP = "Already given up by its system; acknowledge the cause instead."
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_discard_is_the_terminal_mark(store: Store, ours: bool) -> None:
+    key = store.put(P, "failed", attempt_count=1)
+    backend, before = store.open(validator=ours), store.row(P)
+    (draft,) = drafts(backend, [key], DISCARD)
+    only_here = "Another program validates it and ignores this mark; only Retriage obeys it."
+    assert (draft.skipped, draft.warning.text if draft.warning else None) == (None, None if ours else only_here)
+    change = act(backend, key, DISCARD)
+    assert store.row(P) == before
+    item = backend.items([key], NOON)[key]
+    assert (item.condition, item.verdict.will_run_again) == (Condition.TERMINAL, False)
+    assert item.verdict.why.startswith("marked terminal by ")
+    assert skipped(backend, key, DISCARD) == GIVEN_UP
+    undo(backend, change)
+    assert backend.items([key], NOON)[key].condition is Condition.FAILED
+
+
+@pytest.mark.parametrize(("status", "given", "why"), [
+    ("pending", {"attempt_count": 2}, "Not failed now, so it cannot be terminal. Pause it, or undo its requeue."),
+    ("pending", {"attempt_count": 0}, "Has not failed; it waits for its first run."),
+    ("failed", {"attempt_count": 3}, GIVEN_UP),
+    ("success", {}, "Already done."),
+])
+def test_only_a_failed_partition_is_discarded(store: Store, status: str, given: dict[str, Any], why: str) -> None:
+    assert skipped(store.open(), store.put(P, status, **given), DISCARD) == why

@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from console.core.policy import PolicyOverride
-from console.testing import PROMISES, REQUEUE_PROMISES, BackendSuite, Harness, RequeueSuite
+from console.testing import (
+    DISCARD_PROMISES,
+    PROMISES,
+    REQUEUE_PROMISES,
+    BackendSuite,
+    DiscardSuite,
+    Harness,
+    RequeueSuite,
+)
+from tests.depth import in_depth
 from tests.plugins.partition_store import stores
 from tests.plugins.postgres_analyses.server import database
 
@@ -67,6 +76,13 @@ def requeue(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield suite
 
 
+@pytest.fixture(scope="module", params=in_depth(["no-control-table", "postgres-with-control-table"], quick=["no-control-table"]))
+def discard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[DiscardSuite]:
+    folder = tmp_path_factory.mktemp("store")
+    with ExitStack() as stack, DiscardSuite(Makes(request.param, folder, stack), thorough=thorough) as suite:
+        yield suite
+
+
 @pytest.mark.parametrize("promise", PROMISES)
 def test_keeps_its_promise(reading: BackendSuite, promise: str) -> None:
     reading.check(promise)
@@ -75,3 +91,8 @@ def test_keeps_its_promise(reading: BackendSuite, promise: str) -> None:
 @pytest.mark.parametrize("promise", REQUEUE_PROMISES)
 def test_requeues_as_promised(requeue: RequeueSuite, promise: str) -> None:
     requeue.check(promise)
+
+
+@pytest.mark.parametrize("promise", DISCARD_PROMISES)
+def test_discards_as_promised(discard: DiscardSuite, promise: str) -> None:
+    discard.check(promise)

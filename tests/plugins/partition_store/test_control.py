@@ -176,7 +176,7 @@ def test_consoles_that_find_no_table_at_the_same_moment_make_one(store: Store) -
                 writer.execute(f"DROP TABLE {CONTROL}")
 
 
-def test_a_failed_backfill_stays_behind_fresh_data_when_handed_back(store: Store) -> None:
+def test_a_failed_backfill_stays_behind_new_data_when_requeued(store: Store) -> None:
     backend = store.open()
     act(backend, ItemKey("parts", part(1)), Operation(PartitionAction.BACKFILL))
     store.run(part(1), run_id(1, 1), counted=9)
@@ -213,7 +213,7 @@ def test_where_the_validator_is_not_ours_a_backfill_is_warned_of(store: Store) -
 
 
 @pytest.mark.parametrize("kind", ["postgres"], indirect=True)
-def test_a_row_someone_else_holds_is_conflicted_not_waited_for(store: Store) -> None:
+def test_a_row_someone_else_holds_has_changed_and_is_not_waited_for(store: Store) -> None:
     key = failed_at(store, NOON, 1)
     backend = store.open()
     (draft,) = drafts(backend, [key])

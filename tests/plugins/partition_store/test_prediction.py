@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 from console.core.advice import Advice, Step
-from console.core.backend import Operation, PageRequest, Severity
+from console.core.backend import Change, Operation, PageRequest, Severity
 from console.core.item import Condition, ItemKey
 from console.core.ports import Never
 from console.core.query import Filter
 from console.testing import NOON, FrozenClock
+from plugins.partition_store import PartitionStore
 from plugins.partition_store.actions import FORCE_PENDING, INCLUDE_TERMINAL, PartitionAction
+from plugins.partition_store.rows import MARKED
 from plugins.partition_store.sink import METADATA, PAYLOAD, Partition
 from tests.plugins.partition_store import model
-from tests.plugins.partition_store.stores import OWN, Store, act, drafts, part, run_id, skipped, undo
+from tests.plugins.partition_store.stores import OWN, WHO, Store, act, drafts, part, run_id, skipped, undo
+from tests.promises import Record
 
 P = part()
 KEY = ItemKey("parts", P)
@@ -77,7 +80,7 @@ def test_marks_bind_only_this_console_where_the_validator_is_not_ours(store: Sto
     backend = store.open(validator=False)
     (draft,) = drafts(backend, [KEY], operation(PartitionAction.PAUSE))
     assert draft.warning.text == (
-        "Its validator is not this console's and does not read this: it binds only this console."
+        "Another program validates it and ignores this mark; only Retriage obeys it."
     )
     act(backend, KEY, operation(PartitionAction.PAUSE))
     item = backend.items([KEY], NOON)[KEY]
@@ -141,7 +144,7 @@ def test_a_current_run_that_does_not_exist_is_shown_in_lists_and_by_check(store:
     assert why[KEY] == "finished; current_run_id names a run that does not exist"
     found = {finding.subject: finding for finding in backend.check(FrozenClock(NOON))}
     assert found["invariant"].severity is Severity.ERROR
-    assert found["invariant"].message.startswith("1 of the newest 2 partitions with a current run have none")
+    assert found["invariant"].message.startswith("1 of the newest 2 partitions name a current run that the raw sink")
     assert "nowhere" in found["invariant"].message
 
 
@@ -150,34 +153,34 @@ def test_a_current_run_that_does_not_exist_is_shown_in_lists_and_by_check(store:
 LINES = b'{"n": 1}\n{"n": 2}\n'
 
 
-def told(**given: Any) -> bytes:
+def metadata_of(**given: Any) -> bytes:
     return json.dumps(given).encode()
 
 
 SHAPES: dict[str, tuple[str, bytes | None, bytes | None]] = {
-    "usual": (run_id(1), LINES, told(record_count=2)),
-    "no-count": (run_id(1), LINES, told(source="ads")),
-    "count-as-text": (run_id(1), LINES, told(record_count=" 2 ")),
-    "count-as-float": (run_id(1), LINES, told(record_count=2.9)),
-    "count-as-bool": (run_id(1), b"1\n", told(record_count=True)),
-    "count-null": (run_id(1), LINES, told(record_count=None)),
-    "count-word": (run_id(1), LINES, told(record_count="two")),
+    "usual": (run_id(1), LINES, metadata_of(record_count=2)),
+    "no-count": (run_id(1), LINES, metadata_of(source="ads")),
+    "count-as-text": (run_id(1), LINES, metadata_of(record_count=" 2 ")),
+    "count-as-float": (run_id(1), LINES, metadata_of(record_count=2.9)),
+    "count-as-bool": (run_id(1), b"1\n", metadata_of(record_count=True)),
+    "count-null": (run_id(1), LINES, metadata_of(record_count=None)),
+    "count-word": (run_id(1), LINES, metadata_of(record_count="two")),
     "count-infinite": (run_id(1), LINES, b'{"record_count": 1e999}'),
-    "count-negative": (run_id(1), LINES, told(record_count=-1)),
+    "count-negative": (run_id(1), LINES, metadata_of(record_count=-1)),
     "not-an-object": (run_id(1), LINES, b"[2]"),
     "not-json": (run_id(1), LINES, b"{"),
     "metadata-in-utf-16": (run_id(1), LINES, '{"record_count": 2}'.encode("utf-16")),
-    "metadata-with-bom": (run_id(1), LINES, b"\xef\xbb\xbf" + told(record_count=2)),
-    "payload-in-utf-16": (run_id(1), "1\n".encode("utf-16"), told(record_count=1)),
-    "payload-with-carriage-returns": (run_id(1), b"1\r2\r\n3", told(record_count=3)),
-    "payload-empty": (run_id(1), b"", told(record_count=0)),
-    "payload-empty-no-count": (run_id(1), b"\n \n", told()),
-    "payload-broken": (run_id(1), b"{oops\n", told(record_count=None)),
-    "other-run-in-metadata": (run_id(1), LINES, told(record_count=2, run_id=run_id(5))),
-    "naive-run-id": ("2026-11-09T01:00:00", LINES, told(record_count=2)),
-    "odd-run-id": ("latest", LINES, told(record_count=2)),
+    "metadata-with-bom": (run_id(1), LINES, b"\xef\xbb\xbf" + metadata_of(record_count=2)),
+    "payload-in-utf-16": (run_id(1), "1\n".encode("utf-16"), metadata_of(record_count=1)),
+    "payload-with-carriage-returns": (run_id(1), b"1\r2\r\n3", metadata_of(record_count=3)),
+    "payload-empty": (run_id(1), b"", metadata_of(record_count=0)),
+    "payload-empty-no-count": (run_id(1), b"\n \n", metadata_of()),
+    "payload-broken": (run_id(1), b"{oops\n", metadata_of(record_count=None)),
+    "other-run-in-metadata": (run_id(1), LINES, metadata_of(record_count=2, run_id=run_id(5))),
+    "naive-run-id": ("2026-11-09T01:00:00", LINES, metadata_of(record_count=2)),
+    "odd-run-id": ("latest", LINES, metadata_of(record_count=2)),
     "no-metadata": (run_id(1), LINES, None),
-    "no-payload": (run_id(1), None, told(record_count=0)),
+    "no-payload": (run_id(1), None, metadata_of(record_count=0)),
 }
 
 
@@ -228,38 +231,64 @@ def filled(store: Store, count: int, seed: int) -> list[model.Row]:
             "id": partition.customer_id, "status": chance.choice(("pending", "failed", "success")), "has_row": True,
             "paused": chance.choice((None, None, None, "paused")), "next_run_at": due,
             "request": chance.choice((None, "reprocess", "backfill")),
+            "terminal": chance.choice((None, None, None, MARKED)),
         }
         rows.append(row)
         states.append((partition, {"status": row["status"], "attempt_count": chance.randrange(5)}))
-        marks.append([*partition, row["paused"], due and due.isoformat(), row["request"]])
+        marks.append([*partition, row["paused"], due and due.isoformat(), row["request"], row["terminal"]])
         if chance.random() < 0.8:
             store.run(partition, run_id(1), records=1, counted=chance.choice((1, 1, 2)))
     store.put_all(states)
     store.sql(
-        "INSERT INTO retriage_partition_control (source, customer_id, query_name, logical_date, paused, next_run_at, request)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)", marks, many=True,
+        "INSERT INTO retriage_partition_control (source, customer_id, query_name, logical_date, paused, next_run_at, request, terminal)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)", marks, many=True,
     )
     return rows
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "not-ours"])
-def test_predictions_hold_for_a_day(store: Store, ours: bool) -> None:
+def test_predictions_hold_for_a_day(store: Store, ours: bool, promises: Record) -> None:
     rows = filled(store, 520, seed=int(ours))
     backend = store.open(OWN, validator=ours)
     predicted = {item.key.parts[1]: item.verdict.will_run_again for item in backend.page(EVERYTHING).items}
     expected = model.day(rows, NOON, ours=ours)
-    assert {id for id, runs in predicted.items() if runs} == expected
-    assert {id for id, runs in predicted.items() if runs is False} == {row["id"] for row in rows} - expected
+    promises("partition_store", predicted, expected)
+    assert None not in predicted.values()
     if not ours:
         return
+    assert tried_in_a_day(store, backend) == expected
+
+
+def tried_in_a_day(store: Store, backend: PartitionStore) -> set[str]:
+    """The partitions that our validator takes."""
     tried: set[str] = set()
-
-    def log(line: str) -> None:
-        tried.add(line.split("/")[1])
-
     validator = store.validator(backend)
     for _ in range(25):
-        while validator.cycle(log, Never()):
+        while validator.cycle(lambda line: tried.add(line.split("/")[1]), Never()):
             pass
         store.clock.tick(timedelta(hours=1))
-    assert tried == expected
+    return tried
+
+
+@pytest.mark.parametrize("flags", [(), (INCLUDE_TERMINAL,), (INCLUDE_TERMINAL, FORCE_PENDING)], ids=["plain", "terminal", "forced"])
+def test_what_a_plan_promises_is_taken_and_what_it_skips_is_not(store: Store, flags: tuple[str, ...], promises: Record) -> None:
+    rows = filled(store, 260, seed=11)
+    backend, requeue = store.open(OWN), operation(PartitionAction.REQUEUE, *flags)
+    failed = {row["id"]: row for row in rows if row["status"] == "failed"}
+    keys = [item.key for item in backend.page(EVERYTHING).items if item.key.parts[1] in failed]
+    planned = [draft for draft in drafts(backend, keys, requeue) if draft.skipped is None]
+    changes = []
+    for draft in planned:
+        change = Change(draft.unit, (ItemKey.parse(draft.key),), draft.before, ())
+        changes.append(change._replace(after=backend.after(change, requeue, NOON, NOON)))
+    assert {outcome.kind for outcome in backend.compare_and_set(changes, requeue, WHO)} == {"applied"}
+    promised = {change.keys[0].parts[1] for change in changes}
+    for id in promised:
+        failed[id].update(status="pending", next_run_at=None)
+    taken = model.day(rows, NOON, ours=True)
+    assert promised <= taken
+    assert len(promised) > 15
+    predicted = {item.key.parts[1]: item.verdict.will_run_again for item in backend.page(EVERYTHING).items}
+    promises("partition_store", predicted, taken)
+    assert tried_in_a_day(store, backend) == taken
+    assert not {id for id in failed if id not in promised} & taken

@@ -172,7 +172,7 @@ def test_killed_anywhere_the_attempt_counts_once_or_not_at_all(store: Store, poi
 
 
 def test_the_worker_loop_stops(store: Store) -> None:
-    from console.testing import Flag as StopFlag
+    from console.testing import StopFlag
 
     store.put(P, "pending")
     store.run(P, run_id(1))

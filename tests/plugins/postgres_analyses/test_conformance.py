@@ -11,9 +11,11 @@ import pytest
 
 from console.core.policy import PolicyOverride
 from console.testing import (
+    DISCARD_PROMISES,
     PROMISES,
     REQUEUE_PROMISES,
     BackendSuite,
+    DiscardSuite,
     Harness,
     RequeueSuite,
     exercise_backend,
@@ -47,6 +49,13 @@ def requeue(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield suite
 
 
+@pytest.fixture(scope="module", params=in_depth(["postgres", "sqlite"], quick=["sqlite"]))
+def discard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[DiscardSuite]:
+    folder = tmp_path_factory.mktemp("analyses")
+    with ExitStack() as stack, DiscardSuite(maker(request.param, folder, stack), thorough=thorough) as suite:
+        yield suite
+
+
 @pytest.mark.parametrize("promise", PROMISES)
 def test_a_table_of_analyses_keeps_its_promise(reading: BackendSuite, promise: str) -> None:
     reading.check(promise)
@@ -67,6 +76,11 @@ def test_the_clocks_change_and_the_promises_hold(when: str, thorough: bool) -> N
         exercise_backend(
             lambda: harness(stack.enter_context(postgres_table()), now=CLOCK_CHANGES[when]), *promises, thorough=thorough
         )
+
+
+@pytest.mark.parametrize("promise", DISCARD_PROMISES)
+def test_discards_as_promised(discard: DiscardSuite, promise: str) -> None:
+    discard.check(promise)
 
 
 def maker(kind: str, folder: Path, stack: ExitStack) -> Callable[[], Harness]:

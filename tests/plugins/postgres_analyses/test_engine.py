@@ -14,8 +14,7 @@ import pytest
 from console.core.backend import Attempts, Flag, Operation, Requeues, RunsEngine
 from console.core.item import Condition, ItemKey
 from console.core.query import Filter
-from console.testing import Flag as Raised
-from console.testing import FrozenClock
+from console.testing import FrozenClock, StopFlag
 from plugins.postgres_analyses import PostgresAnalyses
 from plugins.postgres_analyses.engine import RetryLoop
 from tests.plugins.postgres_analyses.operating import operating
@@ -64,11 +63,11 @@ def test_the_delays_are_kept_to_the_second_and_the_fourth_execution_is_the_last(
     made, _ = loop(table, handler, clock)
     for delay in (60, 300, 900):
         clock.tick(timedelta(seconds=delay - 1))
-        assert made.cycle(Raised())["vectorization"] == 0
+        assert made.cycle(StopFlag())["vectorization"] == 0
         clock.tick()
-        assert made.cycle(Raised())["vectorization"] == 1
+        assert made.cycle(StopFlag())["vectorization"] == 1
     clock.tick(timedelta(days=1))
-    assert made.cycle(Raised()) == {"vectorization": 0, "dp_update": 0, "stuck": 0}
+    assert made.cycle(StopFlag()) == {"vectorization": 0, "dp_update": 0, "stuck": 0}
     row = table.row(id)
     assert (row["vectorization_status"], row["retry_count"], row["vectorization_error"]) == ("failed", 3, "connection reset")
     assert (made.statistics.total_retries, made.statistics.failures, made.statistics.success_rate) == (3, 3, 0.0)
@@ -77,7 +76,7 @@ def test_the_delays_are_kept_to_the_second_and_the_fourth_execution_is_the_last(
 def test_success_clears_the_error_and_sets_the_time(table: Table) -> None:
     id = table.failed()
     made, lines = loop(table, Handler())
-    made.cycle(Raised())
+    made.cycle(StopFlag())
     row = table.row(id)
     assert (row["vectorization_status"], row["vectorization_error"]) == ("success", None)
     assert row["vectorization_completed_at"] == table.stored(NOW)
@@ -94,7 +93,7 @@ def test_at_most_ten_per_pipeline_oldest_first(table: Table) -> None:
         table.failed(processed_at=NOW - timedelta(hours=1, minutes=(n * 7) % 25), dp_update_status="failed") for n in range(25)
     ]
     made, _ = loop(table, handler)
-    assert made.cycle(Raised()) == {"vectorization": 10, "dp_update": 10, "stuck": 0}
+    assert made.cycle(StopFlag()) == {"vectorization": 10, "dp_update": 10, "stuck": 0}
     oldest = sorted(ids, key=lambda id: table.row(id)["processed_at"])
     assert [id for pipeline, id in handler.calls if pipeline == "vectorization"] == oldest[:10]
     assert not {id for pipeline, id in handler.calls if pipeline == "dp_update"} & set(oldest[:10])
@@ -105,13 +104,13 @@ def test_it_takes_ten_rows_before_it_skips_any_of_them(table: Table) -> None:
         table.failed(vectorization_error="Invalid API key", processed_at=NOW - timedelta(days=1))
     good, waiting = table.failed(), table.failed(retry_count=1, last_retry_at=NOW - 2 * MINUTE)
     made, lines = loop(table, handler := Handler())
-    made.cycle(Raised())
+    made.cycle(StopFlag())
     assert not handler.calls
     assert sum(line.startswith("Skipping non-recoverable error") for line in lines) == 10
     table.execute(f"DELETE FROM {'answer_analysis' if table.is_sqlite else 'selfology.answer_analysis'} WHERE id = 1")
-    made.cycle(Raised())
+    made.cycle(StopFlag())
     assert handler.calls == [("vectorization", good)]
-    made.cycle(Raised())
+    made.cycle(StopFlag())
     assert f"Skipping analysis {waiting}: need to wait 3.0 more minutes" in lines
 
 
@@ -121,7 +120,7 @@ def test_the_stuck_rule_takes_ten_rows_of_all_pipelines_together(table: Table) -
         status = "pending" if n % 2 else "success"
         table.add(vectorization_status="pending", dp_update_status=status, retry_count=2, processed_at=old + n * MINUTE)
     made, _ = loop(table, handler := Handler())
-    made.cycle(Raised())
+    made.cycle(StopFlag())
     assert len({id for _, id in handler.calls}) == 10
     assert Counter(pipeline for pipeline, _ in handler.calls) == {"vectorization": 10, "dp_update": 5}
 
@@ -129,7 +128,7 @@ def test_the_stuck_rule_takes_ten_rows_of_all_pipelines_together(table: Table) -
 def test_the_pipeline_that_the_loop_takes_first_uses_the_last_retry(table: Table) -> None:
     id = table.failed(dp_update_status="failed", dp_update_error="connection timeout", retry_count=2)
     made, _ = loop(table, handler := Handler())
-    made.cycle(Raised())
+    made.cycle(StopFlag())
     assert handler.calls == [("vectorization", id)]
 
 
@@ -138,7 +137,7 @@ def test_without_times_a_failed_row_is_taken_at_once_and_a_pending_one_never(tab
     clock = FrozenClock(NOW)
     made, _ = loop(table, handler := Handler(), clock)
     for _ in range(3):
-        made.cycle(Raised())
+        made.cycle(StopFlag())
         clock.tick(timedelta(hours=1))
     assert handler.calls == [("vectorization", failed)]
     assert table.row(pending)["vectorization_status"] == "pending"
@@ -151,9 +150,9 @@ def test_it_does_not_see_rows_without_an_answer_where_it_joins_the_answers(table
     table.execute(f"CREATE TABLE {answers} (id integer)")
     answered = table.failed(user_answer_id=7)
     joined, _ = loop(table, handler)
-    joined.cycle(Raised())
+    joined.cycle(StopFlag())
     assert handler.calls == [("vectorization", answered)]
-    made.cycle(Raised())
+    made.cycle(StopFlag())
     assert len(handler.calls) == 3
 
 
@@ -164,7 +163,7 @@ def test_stuck_rows_are_retried_whatever_their_error(table: Table) -> None:
     table.failed(vectorization_status="pending", processed_at=old, retry_count=3)
     table.failed(vectorization_status="pending", processed_at=old, retry_count=1, last_retry_at=NOW - MINUTE)
     made, _ = loop(table, handler := Handler())
-    assert made.cycle(Raised())["stuck"] == 1
+    assert made.cycle(StopFlag())["stuck"] == 1
     assert handler.calls == [("vectorization", stuck)]
     assert table.row(stuck)["retry_count"] == 1
 
@@ -172,7 +171,7 @@ def test_stuck_rows_are_retried_whatever_their_error(table: Table) -> None:
 def test_a_long_error_is_cut_at_500_characters(table: Table) -> None:
     id = table.failed()
     made, _ = loop(table, Handler(id, error="x" * 900))
-    made.cycle(Raised())
+    made.cycle(StopFlag())
     assert table.row(id)["vectorization_error"] == "x" * 500
 
 
@@ -181,7 +180,7 @@ def test_the_loop_continues_after_an_error_and_stops_on_request(table: Table) ->
     first, second = table.failed(), table.failed()
     lines: list[str] = []
     done: list[int] = []
-    stop = Raised()
+    stop = StopFlag()
 
     def handler(_pipeline: str, analysis: Mapping[str, Any]) -> None:
         done.append(analysis["id"])
@@ -221,7 +220,7 @@ def test_two_loops_never_claim_the_same_row(postgres: Table) -> None:
     def work() -> None:
         made, _ = loop(postgres, handler)
         for _ in range(4):
-            made.cycle(Raised())
+            made.cycle(StopFlag())
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
@@ -250,7 +249,7 @@ def test_the_next_cycle_runs_a_requeued_analysis(table: Table, tmp_path: Path) -
         operator.requeue((fresh, "vectorization"), operation=Operation(attempts=Attempts.RESET))
         operator.requeue((forced, "vectorization"), operation=Operation(flags=frozenset({Flag.INCLUDE_UNRECOVERABLE})))
         made, _ = loop(table, handler := Handler(kept), Real())
-        assert made.cycle(Raised()) == {"vectorization": 2, "dp_update": 0, "stuck": 1}
+        assert made.cycle(StopFlag()) == {"vectorization": 2, "dp_update": 0, "stuck": 1}
         assert {id for _, id in handler.calls} == {kept, fresh, forced}
         key = ItemKey("analyses", (str(kept), "vectorization"))
         assert operator.backend.items([key], operator.backend.now())[key].condition is Condition.TERMINAL

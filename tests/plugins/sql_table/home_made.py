@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from console.testing import Sample
-from tests.plugins.sql_table.world import PAYLOAD, Queue, as_json, instant, number, text
+from tests.plugins.sql_table.world import NOW, PAYLOAD, Queue, as_json, instant, naive, number, text
 
 # A queue in SQLite with text times, an integer key and words no SQL parser likes.
 MAIL_DDL = '''
@@ -43,6 +43,8 @@ requeue:
   attempts:
     keep: {effect: last_try}
     reset: {effect: reset, set: {tries: 0}}
+discard:
+  set: {select: dropped, changed: {time: now}}
 """
 MAIL_STATUSES = ("queued", "sending", "bounced", "sent", "dropped")
 
@@ -94,6 +96,7 @@ requeue:
   guard: [state, tries]
   set: {state: 0, due_at: {time: due}}
   attempts: {reset: {effect: reset, set: {tries: 0}}, keep: {effect: last_try}}
+discard: {conditions: [failed, retrying, stuck, terminal], delete: true}
 """
 SYNC_STATUSES = ("0", "1", "2", "3")
 
@@ -107,5 +110,55 @@ def add_sync(queue: Queue, sample: Sample, n: int) -> tuple[str, ...]:
         "sync.runs", tenant=tenant, **{"run no": n}, state=state, tries=number(sample.attempts, 2**30),
         due_at=None if due is None else int(due.timestamp()), result=result,
         started=None if began is None else int(began.timestamp()),
+    )
+    return (tenant, str(n))
+
+
+# A queue in MySQL: a key of text whose collation ignores case, times in microseconds.
+TASKS_DDL = """
+CREATE TABLE tasks (
+    tenant varchar(190) NOT NULL,
+    `run no` int unsigned NOT NULL,
+    state varchar(20),
+    tries bigint,
+    most bigint,
+    due datetime(6),
+    error longtext,
+    kind varchar(300),
+    made datetime(6),
+    changed datetime(6) NOT NULL,
+    payload longtext,
+    PRIMARY KEY (tenant, `run no`),
+    KEY by_state (state, due)
+) ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci
+"""
+TASKS = """
+table: tasks
+key: [tenant, run no]
+status: {column: state, ready: [queued], running: [sending], failed: [bounced], done: [sent], cancelled: [dropped]}
+type: kind
+attempts: tries
+max_attempts: most
+next_run: due
+error: error
+created: made
+updated: changed
+stuck_after: 10m
+requeue:
+  conditions: [failed, terminal, retrying, stuck]
+  guard: [state, tries, changed]
+  set: {state: queued, due: {time: due}, changed: {time: now}}
+  attempts:
+    keep: {effect: last_try}
+    reset: {effect: reset, set: {tries: 0}}
+"""
+
+
+def add_task(queue: Queue, sample: Sample, n: int) -> tuple[str, ...]:
+    tenant = text(sample.id) or ""
+    queue.insert(
+        "tasks", tenant=tenant, **{"run no": n}, state=text(sample.status), tries=number(sample.attempts, 2**62),
+        most=number(sample.max_attempts, 2**62), due=naive(sample.due), error=text(sample.error), kind=text(sample.type),
+        made=naive(sample.created), changed=naive(sample.updated) or naive(NOW), payload=PAYLOAD,
     )
     return (tenant, str(n))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,10 +11,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
+from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment
 from procrastinate.schema import SchemaManager
 
 from console.core.policy import PolicyOverride
 from console.testing import Harness, Sample
+from plugins.sql_table.presets import preset
 from tests.plugins.sql_table.world import (
     NOW,
     PAYLOAD,
@@ -22,6 +25,7 @@ from tests.plugins.sql_table.world import (
     as_json,
     harness,
     instant,
+    mysql_queue,
     naive,
     number,
     postgres_queue,
@@ -49,9 +53,11 @@ class System:
 
     @property
     def ddl(self) -> str:
-        """As the system creates its tables; Procrastinate's is the real package's own."""
+        """As the system creates its tables; Procrastinate's and PgQueuer's are the real package's own."""
         if self.preset == "procrastinate":
             return SchemaManager.get_schema()
+        if self.preset == "pgqueuer":
+            return QueryBuilderEnvironment().build_install_query()
         return (SCHEMAS / f"{self.preset}.sql").read_text()
 
     @contextmanager
@@ -61,6 +67,8 @@ class System:
             if self.preset.endswith("_sqlite"):
                 folder = Path(stack.enter_context(TemporaryDirectory()))
                 yield stack.enter_context(sqlite_queue(folder / "queue.db", self.ddl, given))
+            elif self.preset.endswith("_mysql"):
+                yield stack.enter_context(mysql_queue(self.ddl, given))
             else:
                 yield stack.enter_context(postgres_queue(self.ddl, given))
 
@@ -237,7 +245,7 @@ def add_delayed_job(queue: Queue, sample: Sample, n: int) -> Parts | None:
 
 # --- pg-boss ------------------------------------------------------------------------------------------------
 
-PG_BOSS_STATES = ("created", "retry", "blocked", "active", "completed", "cancelled", "failed")
+PG_BOSS_STATES = ("created", "retry", "active", "completed", "cancelled", "failed")
 
 
 def add_pg_boss(queue: Queue, sample: Sample, n: int) -> Parts | None:
@@ -272,6 +280,102 @@ def add_graphile(queue: Queue, sample: Sample, n: int) -> Parts | None:
     return (str(id),)
 
 
+# --- PgQueuer -----------------------------------------------------------------------------------------------
+
+PGQUEUER_STATES = ("queued", "picked", "failed")
+
+
+def add_pgqueuer(queue: Queue, sample: Sample, n: int) -> Parts | None:
+    state = PGQUEUER_STATES[n % 3]
+    ((id,),) = queue.run(
+        "INSERT INTO pgqueuer (priority, created, updated, heartbeat, execute_after, status, entrypoint, dedupe_key, payload,"
+        " attempts) VALUES (0, ?, ?, ?, ?, ?::pgqueuer_status, ?, ?, ?, ?) RETURNING id",
+        [some_time(sample.created), some_time(sample.updated), some_time(sample.updated), some_time(sample.due), state,
+         text(sample.type) or "", f"{sample.reference} {n}", PAYLOAD.encode(), max(number(sample.attempts, 2**30) or 0, 0)],
+    )
+    if sample.error is not None:
+        traceback = {"exception_type": "E", "exception_message": text(sample.error), "traceback": "…"}
+        queue.run("INSERT INTO pgqueuer_log (job_id, status, priority, entrypoint, traceback) VALUES (?, 'queued', 0, 'x', ?)",
+                  [id, as_json(traceback)])
+    return (str(id),)
+
+
+# --- BullMQ on PostgreSQL -----------------------------------------------------------------------------------
+
+BULLMQ_STATES = ("waiting", "active", "completed", "failed", "delayed", "waiting-children")
+
+
+def millis(value: Any) -> int | None:
+    at = instant(value)
+    return None if at is None else int(at.timestamp() * 1000)
+
+
+def add_bullmq(queue: Queue, sample: Sample, n: int) -> Parts | None:
+    state = sample.status if sample.status in BULLMQ_STATES else BULLMQ_STATES[n % len(BULLMQ_STATES)]
+    name, id = sample.reference or "mail", f"job{n}"
+    attempts = max(number(sample.attempts, 2**30) or 0, 0)
+    queue.insert(
+        "bullmq.job", queue=name, id=id, seq=n, name=text(sample.type) or "", state=state, data=as_json({"x": PAYLOAD}),
+        opts=as_json({"removeOnFail": {"age": 60 * n}} if n % 5 == 0 else {}), attempts_made=attempts, attempts_started=attempts,
+        max_attempts=max(number(sample.max_attempts, 2**30) or 1, 1), failed_reason=text(sample.error),
+        added_at_ms=millis(some_time(sample.created)), process_at_ms=millis(sample.due) if state == "delayed" else None,
+        processed_at_ms=millis(sample.updated), locked_until_ms=millis(NOW) if state == "active" else None,
+        finished_at_ms=millis(sample.updated) if state in ("completed", "failed") else None,
+        parent_id="of a flow" if n % 17 == 0 else None,
+    )
+    return (name, id)
+
+
+# --- DBOS ---------------------------------------------------------------------------------------------------
+
+DBOS_STATES = ("PENDING", "SUCCESS", "ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED", "CANCELLED", "ENQUEUED", "DELAYED")
+
+
+def add_dbos(queue: Queue, sample: Sample, n: int) -> Parts | None:
+    state = sample.status if sample.status in DBOS_STATES else DBOS_STATES[n % len(DBOS_STATES)]
+    id, error = f"workflow-{n}", text(sample.error)
+    queue.insert(
+        "dbos.workflow_status", workflow_uuid=id, status=state, name=text(sample.type) or "", queue_name=sample.reference,
+        recovery_attempts=number(sample.attempts), created_at=millis(some_time(sample.created)),
+        updated_at=millis(some_time(sample.updated)), started_at_epoch_ms=millis(sample.updated),
+        delay_until_epoch_ms=millis(sample.due), inputs=PAYLOAD, application_version="v1", executor_id="local",
+        serialization="py_pickle" if n % 2 else "portable_json",
+    )
+    if error is not None:
+        queue.insert("dbos.workflow_output", workflow_uuid=id, error=error)
+    return (id,)
+
+
+# --- Laravel ------------------------------------------------------------------------------------------------
+
+LARAVEL_STATES = ("queued", "reserved", "released")
+
+
+def laravel_payload(sample: Sample, n: int) -> str:
+    tries = number(sample.max_attempts, 99_999)
+    given = {"uuid": f"uuid-{n}", "displayName": text(sample.type) or "", "maxTries": tries if tries and tries > 0 else None,
+             "data": {"command": PAYLOAD}}
+    return json.dumps(given, separators=(",", ":"), ensure_ascii=False)
+
+
+def add_laravel(queue: Queue, sample: Sample, n: int) -> Parts | None:
+    seconds = lambda value: min(int(value.timestamp()), 2**31 - 1)  # noqa: E731
+    ((id,),) = queue.run(
+        "INSERT INTO jobs (queue, payload, attempts, reserved_at, available_at, created_at) VALUES (?, ?, ?, ?, ?, ?) RETURNING id",
+        [sample.reference or "default", laravel_payload(sample, n), in_range(sample),
+         seconds(some_time(sample.updated)) if n % 3 == 1 else None, seconds(some_time(sample.due)), seconds(some_time(sample.created))],
+    )
+    return (str(id),)
+
+
+def add_laravel_failed(queue: Queue, sample: Sample, n: int) -> Parts | None:
+    queue.insert(
+        "failed_jobs", uuid=f"uuid-{n}", connection="database", queue=sample.reference or "default",
+        payload=laravel_payload(sample, n), exception=text(sample.error) or "", failed_at=naive(some_time(sample.updated)),
+    )
+    return (f"uuid-{n}",)
+
+
 SYSTEMS = {
     "river": System("river", add_river, RIVER_STATES, "river_job", "attempt = attempt + 1, state = 'running',"
                     " finalized_at = NULL", references="queue"),
@@ -286,8 +390,15 @@ SYSTEMS = {
     "solid_queue_sqlite": System("solid_queue_sqlite", add_solid_queue, SOLID_PLACES, "solid_queue_jobs",
                                  "finished_at = '2026-11-10 12:00:00'", references="queue_name",
                                  others=tuple(f"solid_queue_{place}_executions" for place in SOLID_PLACES)),
+    "solid_queue_mysql": System("solid_queue_mysql", add_solid_queue, SOLID_PLACES, "solid_queue_jobs",
+                                "finished_at = now()", references="queue_name",
+                                others=tuple(f"solid_queue_{place}_executions" for place in SOLID_PLACES)),
+    "delayed_job_mysql": System("delayed_job_mysql", add_delayed_job, ("a", "b", "c", "d"), "delayed_jobs",
+                                "attempts = attempts + 1, locked_at = now()", references="queue"),
     "procrastinate": System("procrastinate", add_procrastinate, PROCRASTINATE_STATES, "procrastinate_jobs",
                             "status = 'doing', attempts = attempts + 1", references="queue_name"),
+    "pgqueuer": System("pgqueuer", add_pgqueuer, PGQUEUER_STATES, "pgqueuer",
+                       "status = 'picked', attempts = attempts + 1, updated = now()", references="dedupe_key"),
     "que": System("que", add_que, ("a", "b", "c", "d"), "que_jobs", "error_count = error_count + 1",
                   references="queue"),
     "delayed_job": System("delayed_job", add_delayed_job, ("a", "b", "c", "d"), "delayed_jobs",
@@ -298,4 +409,17 @@ SYSTEMS = {
     "graphile_worker": System("graphile_worker", add_graphile, ("a", "b", "c", "d"),
                               "graphile_worker._private_jobs", "locked_at = now(), attempts = attempts + 1",
                               references="key"),
+    "bullmq_postgres": System("bullmq_postgres", add_bullmq, BULLMQ_STATES, "bullmq.job",
+                              "state = 'active', attempts_started = attempts_started + 1", key=("queue", "id"), references="queue"),
+    "dbos": System("dbos", add_dbos, DBOS_STATES, "dbos.workflow_status",
+                   "status = 'PENDING', recovery_attempts = recovery_attempts + 1", key=("workflow_uuid",), references="queue_name"),
+    "laravel": System("laravel", add_laravel, LARAVEL_STATES, "jobs", "attempts = attempts + 1, reserved_at = 1", references="queue"),
+    "laravel_mysql": System("laravel_mysql", add_laravel, LARAVEL_STATES, "jobs", "attempts = attempts + 1, reserved_at = 1",
+                            references="queue"),
+    "laravel_failed": System("laravel_failed", add_laravel_failed, ("failed",), "failed_jobs", "queue = 'x'", key=("uuid",),
+                             references="queue"),
+    "laravel_failed_mysql": System("laravel_failed_mysql", add_laravel_failed, ("failed",), "failed_jobs", "queue = 'x'",
+                                   key=("uuid",), references="queue"),
 }
+CHANGEABLE = tuple(name for name in SYSTEMS if preset(name).requeue is not None)
+"""The others can only be read."""

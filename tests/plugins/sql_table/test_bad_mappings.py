@@ -27,6 +27,7 @@ CREATE TABLE jobs (
 );
 CREATE TABLE pairs (tenant TEXT, number INTEGER, status TEXT, PRIMARY KEY (tenant, number));
 INSERT INTO pairs VALUES ('a/b', 7, 'b'), ('a', 7, 'a');
+CREATE TABLE numbers (id INTEGER PRIMARY KEY, status TEXT NOT NULL, tries INTEGER, most INTEGER, last_error TEXT);
 CREATE TABLE notes (job_id INTEGER, text TEXT);
 CREATE TABLE letters (id INTEGER PRIMARY KEY, status TEXT, body JSON, enclosed XML, seal Blob);
 CREATE TABLE "Robert'); DROP TABLE jobs;--" (id INTEGER PRIMARY KEY, status TEXT);
@@ -41,6 +42,7 @@ status: {column: status, ready: [queued], failed: [failed], done: [done]}
 attempts: attempts
 error: last_error
 """
+GIVEN_UP = GOOD.replace("{", "{{").replace("}", "}}") + "requeue: {{guard: [status], set: {{status: queued}}, attempts: {{keep: {{effect: last_try}}}}}}\ndiscard: {discard}\n"
 LETTERS = "table: letters\nkey: id\nstatus: {column: status, ready: [a], failed: [b]}\n"
 
 
@@ -143,12 +145,24 @@ STRUCTURE = [
      "jobs.yaml:5: attempts.expression: dollar quotes are not allowed in SQL here"),
     (without("attempts", "attempts: {expression: \"1 + :now\"}"), "jobs.yaml:5: attempts.expression: unknown value :now"),
     (without("attempts", "attempts: {expression: \"\"}"), "jobs.yaml:5: attempts.expression: expected SQL, found nothing"),
+    (GOOD + "discard: {set: {status: done}}\n", "jobs.yaml: discard needs a requeue section, whose guard it uses"),
+    (GIVEN_UP.format(discard="{}"), "jobs.yaml:7: discard: give what to set, or delete"),
+    (GIVEN_UP.format(discard="{set: {status: done}, delete: true}"), "jobs.yaml:7: discard: give what to set, or delete"),
+    (GIVEN_UP.format(discard="{set: {run_at: {time: due}}}"), "jobs.yaml:7: discard: a discarded item is never due; use the time now"),
+    (GIVEN_UP.format(discard="{delete: true, statements: ['DELETE FROM jobs WHERE id = :key AND run_at < :now RETURNING id']}"),
+     "jobs.yaml:7: discard: statements that delete a row can only use :key"),
+    (GIVEN_UP.format(discard="{set: {attempts: {formula: most + 1}}}"),
+     "jobs.yaml: the formula of attempts uses most; add most to requeue.guard"),
     (GOOD + "requeue: {guard: [status], attempts: {keep: {effect: last_try}}, statements: [\"DELETE FROM jobs; SELECT 1\"]}\n",
      f"jobs.yaml:6: requeue.statements[0]: {SQL}"),
     (GOOD + "requeue: {guard: [status], attempts: {keep: {effect: last_try}}, statements: [\"DELETE FROM jobs WHERE id = :id\"]}\n",
      "jobs.yaml:6: requeue.statements[0]: unknown value :id; allowed here: :due, :key, :now"),
-    (GOOD + "requeue: {guard: [status], attempts: {keep: {effect: last_try}}, statements: [\"UPDATE jobs SET run_at = :due\"]}\n",
+    (GOOD + "requeue: {guard: [status], attempts: {keep: {effect: last_try}}, statements: [\"UPDATE jobs SET run_at = :due WHERE id = :key\"]}\n",
      "jobs.yaml:6: requeue: due is used, so a column in set must have it as its time"),
+    (GOOD + "requeue: {guard: [status], attempts: {keep: {effect: last_try}}, statements: [\"UPDATE jobs SET status = 'queued' RETURNING id\"]}\n",
+     "jobs.yaml:6: requeue.statements[0]: must contain :key, or it would write other rows, too"),
+    (GIVEN_UP.format(discard="{delete: true, statements: ['DELETE FROM jobs RETURNING id']}"),
+     "jobs.yaml:7: discard.statements[0]: must contain :key, or it would write other rows, too"),
     ("", "jobs.yaml: the file is empty. Start from config.example.yaml."),
     ("a: &x 1\nb: *x\n", None),
 ]
@@ -163,6 +177,8 @@ def test_invalid_mappings(attached: Attached, mapping: str, expected: str | None
         assert problem == expected
 
 
+NUMBERS = GOOD.replace("table: jobs", "table: numbers").replace("attempts: attempts", "attempts: tries")
+RESET = "requeue: {{guard: [status], set: {{status: queued}}, attempts: {{reset: {{effect: reset, set: {{{set}}}}}}}}}\n"
 REQUEUE = "requeue: {{guard: [status], set: {{{set}}}, attempts: {{keep: {{effect: last_try}}}}}}\n"
 AGAINST_SQLITE = [
     (without("table", "table: job"), "jobs.yaml:5: jobs.db: {wrong}: there is no table 'job'. Check url, schema and table in"
@@ -219,7 +235,21 @@ AGAINST_SQLITE = [
      "jobs.yaml:6: jobs.db: {wrong}: history.outcome: table 'notes' has no column 'how'. It has job_id, text."),
     (GOOD + "history: {column: log, at: at}\n", "jobs.yaml:6: jobs.db: {wrong}: history.column: table 'jobs' has no column"
      " 'log'. It has id, status, attempts, run_at, last_error, tenant, number, size."),
-    (GOOD + REQUEUE.format(set="id: null"), "jobs.yaml:6: jobs.db: {wrong}: requeue.set.id: the column must not be NULL"),
+    (GOOD + REQUEUE.format(set="status: queued, id: 7"),
+     "jobs.yaml:6: jobs.db: {wrong}: requeue.set.id: 'id' is the key of the row and cannot be set"),
+    (GIVEN_UP.format(discard="{set: {status: done, id: {formula: id + 1}}}"),
+     "jobs.yaml:7: jobs.db: {wrong}: discard.set.id: 'id' is the key of the row and cannot be set"),
+    (NUMBERS + RESET.format(set="tries: 99"), "jobs.yaml:6: jobs.db: {wrong}: requeue.attempts.reset.set.tries: a reset would"
+     " write 99, so the attempts would not start again. Write 0."),
+    (NUMBERS + RESET.format(set=""), "jobs.yaml:6: jobs.db: {wrong}: requeue.attempts.reset: a reset would leave tries as it"
+     " is. Set it to 0, or name another effect."),
+    (NUMBERS + "max_attempts: most\n" + RESET.format(set="tries: 0, most: 0"), "jobs.yaml:7: jobs.db: {wrong}:"
+     " requeue.attempts.reset.set.most: a requeue would allow 0 attempts. Give a number above 0."),
+    (NUMBERS + "max_attempts: most\n" + RESET.format(set="tries: 1, most: 1"), "jobs.yaml:7: jobs.db: {wrong}:"
+     " requeue.attempts.reset.set.tries: a requeue would write 1, and 1 attempts are allowed. Write 0."),
+    (NUMBERS + "max_attempts: 3\n" + REQUEUE.format(set="status: queued, tries: 3"), "jobs.yaml:7: jobs.db: {wrong}:"
+     " requeue.set.tries: a requeue would write 3, and 3 attempts are allowed. Write a smaller number."),
+    (NUMBERS + REQUEUE.format(set="status: null"), "jobs.yaml:6: jobs.db: {wrong}: requeue.set.status: the column must not be NULL"),
     (GOOD + "requeue: {guard: [status], set: {status: queued}, attempts: {keep: {effect: last_try}}, function: {name: again}}\n",
      "jobs.yaml:6: jobs.db: {wrong}: requeue.function: SQLite has no stored functions"),
     (without("status", 'status: {column: number, ready: [1], failed: ["2"], done: [2]}'), "jobs.yaml:5: jobs.db: {wrong}:"
@@ -234,6 +264,27 @@ AGAINST_SQLITE = [
      " 'failed', which status calls failed, not ready. Its system takes: queued."),
     (GOOD + REQUEUE.format(set="status: {value: queued, later: done}"), "jobs.yaml:6: jobs.db: {wrong}: requeue.set.status:"
      " a requeue would write 'done', which status calls done, not ready. Its system takes: queued."),
+    (without("status", "status: {column: number, ready: [0], failed: [2]}") + REQUEUE.format(set='number: {formula: "number - 1"}'),
+     "jobs.yaml:6: jobs.db: {wrong}: requeue.set.number: a requeue would compute number, so it could be anything. Give a"
+     " value. Its system takes: 0."),
+    (GOOD + REQUEUE.format(set="status: {time: now}"), "jobs.yaml:6: jobs.db: {wrong}: requeue.set.status: a requeue would"
+     " compute status, so it could be anything. Give a value. Its system takes: queued."),
+    (GOOD + REQUEUE.format(set='status: {value: queued, read: job.status, write: "upper(:value)"}'),
+     "jobs.yaml:6: jobs.db: {wrong}: requeue.set.status: a requeue would compute status, so it could be anything. Give a"
+     " value. Its system takes: queued."),
+    (GIVEN_UP.format(discard="{set: {status: {time: now}}}"),
+     "jobs.yaml:7: jobs.db: {wrong}: discard.set.status: a discard would compute status, so it could be anything. Give a"
+     " value. Its system never takes: done."),
+    (GIVEN_UP.format(discard="{set: {status: queued}}"), "jobs.yaml:7: jobs.db: {wrong}: discard.set.status: a discard would write"
+     " 'queued', which status calls ready. Its system never takes: done."),
+    (GIVEN_UP.format(discard="{set: {status: failed}}"), "jobs.yaml:7: jobs.db: {wrong}: discard.set.status: a discard would write"
+     " 'failed', which status calls failed. Its system never takes: done."),
+    (GIVEN_UP.format(discard="{set: {status: dropped}}"), "jobs.yaml:7: jobs.db: {wrong}: discard.set.status: a discard would write"
+     " 'dropped', which status does not know. Its system never takes: done."),
+    (GIVEN_UP.format(discard="{set: {attempts: 9}}"), "jobs.yaml:7: jobs.db: {wrong}: discard.set: a discard would not change"
+     " status. Its system never takes: done."),
+    (GIVEN_UP.format(discard="{set: {state: done}}"), "jobs.yaml:7: jobs.db: {wrong}: discard.set.state: table 'jobs' has no"
+     " column 'state'. Did you mean 'status'?"),
     (GOOD + REQUEUE.format(set="attempts: 0"), "jobs.yaml:6: jobs.db: {wrong}: requeue.set: a requeue would leave status at"
      " 'failed', which is not ready. Its system takes: queued."),
     (GOOD + "time_zone: Mars/Olympus\n", "jobs.yaml:6: unknown time zone 'Mars/Olympus'."
@@ -352,13 +403,13 @@ def test_a_row_behind_odd_names_is_listed_and_requeued(attached: Attached, tmp_p
     mapping = ODD["quotes, spaces, percents and letters of elsewhere"]
     if kind == "sqlite":
         with operating(attached.open(mapping), tmp_path) as ann:
-            _handed_back(ann)
+            _requeued(ann)
         return
     with in_postgres(tmp_path, ODD_POSTGRES) as there, operating(there.open("schema: sch.ema\n" + mapping), tmp_path) as ann:
-        _handed_back(ann)
+        _requeued(ann)
 
 
-def _handed_back(ann) -> None:  # type: ignore[no-untyped-def]
+def _requeued(ann) -> None:  # type: ignore[no-untyped-def]
     key = ann.key("1")
     item = ann.backend.items([key], ann.backend.now())[key]
     assert (item.type, item.error, item.attempts, item.condition.value) == ("kind", "it is :x ? %s", 2, "failed")
@@ -402,8 +453,7 @@ def test_a_mapping_may_be_written_out_and_its_lines_are_the_configs(attached: At
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ("preset: rivr", "Unknown preset 'rivr'. Presets: delayed_job, good_job, graphile_worker, oban, pg_boss,"
-         " procrastinate, que, river, solid_queue, solid_queue_sqlite."),
+        ("preset: rivr", "Unknown preset 'rivr'. Presets: bullmq_postgres, dbos, delayed_job, "),
         ("", "give either a preset or a mapping"),
         ("preset: river, mapping: jobs.yaml", "give either a preset or a mapping"),
         ("mapping: nowhere.yaml", "No such file"),

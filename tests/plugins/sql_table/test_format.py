@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.dialects import postgresql
 
-from console.core.backend import Attempts, Operation, PageRequest
+from console.core.backend import Attempts, Count, Operation, PageRequest
 from console.core.faults import WrongSchema
 from console.core.item import Item, ItemKey
 from console.core.policy import PolicyOverride
@@ -72,6 +72,26 @@ PERCENT_DDL = """
 CREATE TABLE jobs (id INTEGER PRIMARY KEY, error TEXT); CREATE TABLE seen (job_id INTEGER);
 INSERT INTO jobs VALUES (1, 'a rate limit'), (2, 'a rate limit'), (3, NULL); INSERT INTO seen VALUES (3);
 """
+
+
+EXPIRING = """
+table: jobs
+key: id
+status:
+  cases: [{name: dead, condition: terminal, when: "1 = 1"}]
+times: epoch
+expires: kept_until
+"""
+
+
+def test_what_is_deleted_soon_is_counted(tmp_path: Path) -> None:
+    rows = ", ".join(f"({n}, {(NOW + timedelta(hours=n)).timestamp():.0f})" for n in range(1, 41))
+    ddl = f"CREATE TABLE jobs (id INTEGER PRIMARY KEY, kept_until INTEGER); INSERT INTO jobs VALUES {rows}, (99, NULL);"
+    with sqlite_queue(tmp_path / "q.db", ddl, mapping(EXPIRING)) as queue, closing(queue.open()) as backend:
+        assert backend.expiring(NOW, timedelta(hours=5, minutes=1)) == Count(5)
+    without = "\n".join(EXPIRING.splitlines()[:-1])
+    with sqlite_queue(tmp_path / "other.db", ddl, mapping(without)) as queue, closing(queue.open()) as backend:
+        assert backend.expiring(NOW, timedelta(days=1)) is None
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -399,6 +419,16 @@ def test_a_key_of_two_columns_and_a_stuck_row_in_sqlite(tmp_path: Path) -> None:
         assert queue.run("SELECT status, tries FROM pairs ORDER BY n", []) == [("new", 0), ("done", 1), ("new", 0)]
 
 
+@pytest.mark.parametrize(("reclaims", "runs"), [("", None), ("reclaims: true", True), ("reclaims: false", False)])
+def test_whether_its_system_takes_a_stuck_row_again(tmp_path: Path, reclaims: str, runs: bool | None) -> None:
+    with sqlite_queue(tmp_path / "x.db", PAIRS_DDL, mapping(f"{PAIRS}\n{reclaims}\n")) as queue:
+        for tries in (1, 3):
+            queue.insert("pairs", tenant="a", n=tries, status="busy", tries=tries, at="2026-01-01T00:00:00Z")
+        with closing(queue.open()) as backend:
+            found = backend.page(PageRequest(Filter.parse("condition:stuck"), NOW)).items
+    assert {item.attempts: item.verdict.will_run_again for item in found} == {1: runs, 3: False}
+
+
 def test_a_row_locked_by_another_transaction_is_not_touched(tmp_path: Path) -> None:
     ddl = PAIRS_DDL.replace("at TEXT", "at timestamptz")
     with postgres_queue(ddl, mapping(PAIRS)) as queue, operating(queue.open(), tmp_path) as ann:
@@ -435,6 +465,16 @@ def test_several_statements_are_all_or_nothing_for_each_row(tmp_path: Path) -> N
         assert ann.outcomes(ann.requeue(0, 1, 2, 3)) == {("applied", ""): 3, ("rejected", "statement 2 changed no row"): 1}
         assert queue.run("SELECT job, said FROM log ORDER BY job", []) == [(n, "100% :key; --") for n in (0, 1, 3)]
         assert queue.run("SELECT id FROM jobs WHERE status = 'bad'", []) == [(2,)]
+
+
+def test_a_statement_that_also_changes_other_rows_is_rejected(tmp_path: Path) -> None:
+    ddl = "CREATE TABLE jobs (id INTEGER PRIMARY KEY, status TEXT, tries INTEGER, at TEXT); CREATE TABLE log (job INTEGER, said TEXT)"
+    careless = mapping(STATEMENTS.replace("WHERE id = :key", "WHERE id >= :key"))
+    with sqlite_queue(tmp_path / "x.db", ddl, careless) as queue, operating(queue.open(), tmp_path) as ann:
+        queue.insert("jobs", id=1, status="bad", tries=1)
+        queue.insert("jobs", id=2, status="done", tries=1)
+        assert ann.outcomes(ann.requeue(1)) == {("rejected", "statement 2 changed 2 rows"): 1}
+        assert queue.run("SELECT status FROM jobs ORDER BY id", []) == [("bad",), ("done",)]
 
 
 def failing_pairs(queue: Queue, count: int = 3) -> list[tuple[str, int]]:
@@ -569,7 +609,7 @@ def test_a_number_too_large_to_write_affects_one_row(
 
 UUID_TEXT = "00000000-0000-4000-8000-000000000007"
 NOT_ITS_TYPE = {"Its key is not of its column's type, so a write could not find it.": 1}
-NOT_TEXT = {"Holds a value that a plan cannot keep, so the write could not be guarded.": 1}
+NOT_TEXT = {"Holds a value that a plan cannot store, so a write could not be guarded.": 1}
 
 
 @pytest.mark.parametrize(

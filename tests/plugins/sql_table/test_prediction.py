@@ -15,6 +15,7 @@ from console.core.query import Filter
 from tests.depth import campaign
 from tests.plugins.postgres_analyses.operating import RealClock, operating
 from tests.plugins.sql_table.world import Queue, mapping, sqlite_queue
+from tests.promises import Record
 
 DDL = """CREATE TABLE jobs (id INTEGER PRIMARY KEY, failed_at TEXT, locked_at TEXT, done_at TEXT, tries INTEGER NOT NULL,
     run_at TEXT, paused INTEGER NOT NULL, error TEXT, changed TEXT)"""
@@ -65,12 +66,12 @@ def taken_within_a_day(queue: Queue) -> set[str]:
     return {str(id) for (id,) in found}
 
 
-@pytest.fixture(params=[40, pytest.param(1_500, marks=campaign)])
+@pytest.fixture(params=[40, pytest.param(5_000, marks=campaign)])
 def count(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-def test_verdicts_promise_what_a_worker_takes(tmp_path: Path, count: int) -> None:
+def test_verdicts_promise_what_a_worker_takes(tmp_path: Path, count: int, promises: Record) -> None:
     with sqlite_queue(tmp_path / "q.db", DDL, mapping(MAPPING)) as queue:
         rows(queue, count, random.Random(count))
         with operating(queue.open(), tmp_path) as ann:
@@ -78,9 +79,11 @@ def test_verdicts_promise_what_a_worker_takes(tmp_path: Path, count: int) -> Non
             taken = taken_within_a_day(queue)
             ready = [item for item in items if item.condition in (Condition.WAITING, Condition.RETRYING)]
             assert len(items) == count
-            promised = {item.key.id for item in ready if item.verdict.will_run_again}
             unknown = {item.key.id for item in ready if item.verdict.will_run_again is None}
-            assert promised == taken
+            working = {item.key.id for item in items if item.condition in (Condition.RUNNING, Condition.STUCK)}
+            promises("sql_table", {
+                item.key.id: item.verdict.will_run_again for item in items if item.key.id not in working
+            }, taken)
             paused = "SELECT id FROM jobs WHERE paused = 1"
             assert unknown <= {str(id) for (id,) in queue.run(paused, [])}
 
@@ -121,3 +124,25 @@ def test_check_names_the_line_of_a_requeue_that_leaves_rows_unready(tmp_path: Pa
         assert {f.subject for f in errors} == {"requeue"}
         assert any("would not run after a requeue with attempts reset. Its status would be 'dead', which its"
                    " system does not take." in f.message for f in errors)
+
+
+@pytest.mark.parametrize(("when_null", "due", "why"), [
+    ("now", None, None), ("now", "2026-01-01T00:00:00+00:00", None),
+    ("never", None, "Its system ignores it: its due time is NULL."),
+    ("now", "soon", "Its system ignores it: its due time is not a time."),
+])
+def test_a_due_time_that_a_requeue_leaves_as_it_is_still_counts(
+    tmp_path: Path, when_null: str, due: str | None, why: str | None
+) -> None:
+    kept = MAPPING.replace("next_run: run_at", f"next_run: {{column: run_at, when_null: {when_null}}}").replace("run_at: {time: due}, ", "")
+    with sqlite_queue(tmp_path / "q.db", DDL, mapping(kept)) as queue:
+        queue.insert("jobs", failed_at="2026-01-01T00:00:00+00:00", tries=2, paused=0, run_at=due, error="no")
+        with operating(queue.open(), tmp_path) as ann:
+            plan = ann.plan(Filter.parse("condition:terminal"))
+            assert plan.skipped == ({} if why is None else {why: 1})
+            errors = [f for f in ann.backend.check(RealClock()) if f.severity is Severity.ERROR]
+            assert len(errors) == (why is not None) * 2, "with attempts kept and reset"
+            if why is None:
+                ann.apply(plan)
+                (item,) = next(_pages(ann.backend))
+                assert item.verdict.will_run_again

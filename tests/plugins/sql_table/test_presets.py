@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from plugins.sql_table import mapping, requeue_schema
+from plugins.sql_table import discard_schema, mapping, requeue_schema
 from plugins.sql_table.json_schema import SCHEMA, editor_schema
 from plugins.sql_table.mapping import Options
 from plugins.sql_table.presets import mapping_of, preset, preset_names, preset_text
@@ -23,22 +23,32 @@ MANUAL = (FOLDER.parents[1] / "docs/mapping.md").read_text()
 
 def test_every_preset_is_tested() -> None:
     assert preset_names() == tuple(sorted(SYSTEMS))
-    assert len(preset_names()) == 10
+    assert len(preset_names()) == 19
 
 
 @pytest.mark.parametrize("name", preset_names())
 def test_a_preset_has_notes_of_one_page_that_say_what_it_does(name: str) -> None:
     notes = (FOLDER / "presets" / f"{name}.md").read_text()
-    for heading in ("**Reads**", "**A requeue", "**Attempts**", "**Traps.**"):
+    for heading in ("**Reads**", "**A requeue", "**A discard", "**Attempts**", "**Traps.**"):
         assert heading in notes
     assert len(notes.splitlines()) <= 40
     requeue = preset(name).requeue
-    assert requeue is not None
+    if requeue is None:
+        assert "**A requeue is not offered.**" in notes
+        assert "**A discard is not offered.**" in notes
+        return
     for attempts in ("keep", "reset"):
         offered = getattr(requeue.attempts, attempts) is not None
         assert (f"{attempts}" in notes.partition("**Attempts**")[2].partition("**Traps")[0]) == offered
     undone = "Undo is exact" if requeue.function is None and not requeue.statements else "cannot be undone"
     assert undone in notes
+    discard = preset(name).discard
+    assert discard is not None
+    said = notes.partition("**A discard")[2].partition("**Attempts**")[0]
+    assert ("deletes" in said and "always typed" in said) == discard.delete
+    by_update = not discard.delete and discard.function is None and not discard.statements
+    assert ("Its undo\nis exact" in said or "Its undo is exact" in said) == by_update
+    assert ("cannot be undone" in said) != by_update
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -63,7 +73,7 @@ def test_the_schema_for_editors_is_up_to_date() -> None:
 
 def test_the_manual_names_every_key() -> None:
     models = [
-        model for module in (mapping, requeue_schema) for model in vars(module).values()
+        model for module in (mapping, requeue_schema, discard_schema) for model in vars(module).values()
         if isinstance(model, type) and issubclass(model, BaseModel)
     ]
     keys = {info.alias or name for model in models for name, info in model.model_fields.items()} - {"constant", "value"}

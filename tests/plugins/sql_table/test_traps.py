@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import procrastinate
@@ -12,7 +14,10 @@ import pytest
 
 from console.core.backend import Attempts, Operation, UndoKind
 from console.core.query import Filter
+from console.sql.guarded import LOCKED
 from console.testing import Sample
+from plugins.sql_table import mysql_guard
+from tests.mariadb import connection
 from tests.plugins.sql_table.conftest import At
 from tests.plugins.sql_table.systems import solid_execution
 from tests.plugins.sql_table.world import NOW, Queue, as_json, naive
@@ -316,6 +321,30 @@ class TestDelayedJob:
         second = self.job(queue, handler=wrapped, failed_at=None, locked_at=naive(now))
         items = ann.backend.items([ann.key(first), ann.key(second)], now)
         assert [(item.type, item.condition.value) for item in items.values()] == [("Mail", "terminal"), ("Invoice", "running")]
+
+    @pytest.mark.parametrize(("let_go_at", "result"), [
+        (20, {("applied", ""): 2}), (None, {("applied", ""): 1, ("changed", LOCKED.detail): 1}),
+    ])
+    def test_a_row_that_a_worker_locks_is_tried_many_times(
+        self, at: At, monkeypatch: pytest.MonkeyPatch, let_go_at: int | None, result: Mapping[tuple[str, str], int]
+    ) -> None:
+        queue, ann = at("delayed_job_mysql")
+        locked, free = self.job(queue), self.job(queue)
+        plan = ann.plan(locked, free)
+        waits: list[float] = []
+        with connection(queue.url) as worker, worker.cursor() as cursor:
+            worker.begin()
+            cursor.execute("SELECT 1 FROM delayed_jobs WHERE id = %s FOR UPDATE", [locked])
+
+            def wait(seconds: float) -> None:
+                waits.append(seconds)
+                if len(waits) == let_go_at:
+                    worker.rollback()
+
+            monkeypatch.setattr(mysql_guard, "time", SimpleNamespace(sleep=wait))
+            assert ann.outcomes(ann.apply(plan)) == result
+            worker.rollback()
+        assert sum(waits) < 3
 
 
 class TestPgBoss:

@@ -18,6 +18,7 @@ from console.core.policy import PolicyOverride
 from console.testing import FrozenClock, Harness, Sample, Store
 from plugins.sql_table import SqlTable
 from plugins.sql_table.mapping import Options
+from tests import mariadb
 from tests.patience import PATIENCE
 from tests.plugins.postgres_analyses.server import database
 
@@ -57,6 +58,18 @@ def postgres_queue(ddl: str, options: Values, zone: str = "Europe/Berlin") -> It
         def run(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
             cursor = connection.execute(sql.replace("%", "%%").replace("?", "%s") if values else sql, list(values) or None)
             return cursor.fetchall() if cursor.description else []
+
+        yield Queue(url, run, options)
+
+
+@contextmanager
+def mysql_queue(ddl: str, options: Values) -> Iterator[Queue]:
+    """A server whose time zone is not UTC, and a column collation that ignores case."""
+    with mariadb.database(ddl) as url, mariadb.connection(url, sql_mode="ANSI_QUOTES,STRICT_ALL_TABLES") as connection:
+        def run(sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+            with connection.cursor() as cursor:
+                cursor.execute(sql.replace("%", "%%").replace("?", "%s") if values else sql, list(values) or None)
+                return list(cursor.fetchall()) if cursor.description else []
 
         yield Queue(url, run, options)
 
@@ -133,9 +146,9 @@ def harness(
 
     def rows() -> dict[ItemKey, object]:
         other_tables = {
-            name: {str(row[0]): row[1:] for row in queue.run(f"SELECT job_id, * FROM {name}", [])} for name in others
+            name: {str(row[0]): row[1:] for row in queue.run(f"SELECT job_id, {name}.* FROM {name}", [])} for name in others
         }
-        found = queue.run(f"SELECT {', '.join(key)}, * FROM {table}", [])
+        found = queue.run(f"SELECT {', '.join(key)}, {table}.* FROM {table}", [])
         return {
             ItemKey("queue", tuple(map(str, row[: len(key)]))): (
                 row[len(key) :], *(places.get(str(row[0])) for places in other_tables.values())

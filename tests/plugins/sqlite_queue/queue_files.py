@@ -13,6 +13,7 @@ from typing import Any, Literal
 from console.core.item import Item, ItemKey
 from console.core.policy import PolicyOverride
 from console.testing import FrozenClock, Harness, Sample, Store
+from console.testing.clock import NOON
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.backend import Options
 from plugins.sqlite_queue.schema import ASYNC_COLUMNS, ASYNC_TASKS_DDL, RESULT_COLUMNS, TASK_COLUMNS, TASKS_DDL
@@ -122,9 +123,26 @@ def store(path: Path, dialect: Dialect, policy: PolicyOverride) -> Store:
     def remove(item: ItemKey) -> None:
         run(f"DELETE FROM {table} WHERE CAST({key} AS BLOB) = ?", named(item))
 
+    def execute(item: ItemKey, error: str | None) -> None:
+        """What a worker writes when it claims a task, and when it has ended."""
+        at, done = (NOON + timedelta(seconds=1)).isoformat(), "DONE" if dialect == "async_tasks" else "SUCCESS"
+        claimed = "" if dialect == "async_tasks" else ", last_attempt_at = :at"
+        ended = "last_error = :error" if dialect == "async_tasks" else "error = coalesce(:error, 'null')"
+        counted = "attempts = max(coalesce(CAST(attempts AS INTEGER), 0), 0) + 1"
+        values = {"at": at, "error": error, "status": "FAILED" if error else done, "key": named(item)}
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(
+                f"UPDATE {table} SET status = :status, {counted}, updated_at = :at, {ended}{claimed} WHERE CAST({key} AS BLOB) = :key",
+                values,
+            )
+
+    def takes(item: ItemKey) -> bool:
+        """The condition of the claim in both systems, except for the time."""
+        return bool(run(f"SELECT 1 FROM {table} WHERE status = 'PENDING' AND CAST({key} AS BLOB) = ?", named(item)))
+
     payload = PAYLOAD if dialect == "tasks" else ""
     return Store(
-        rows, touch, remove, lambda: open_queue(path, dialect, policy=policy, read_only=True, task_types=TAKEN), payload
+        rows, touch, remove, lambda: open_queue(path, dialect, policy=policy, read_only=True, task_types=TAKEN), payload, execute, takes
     )
 
 

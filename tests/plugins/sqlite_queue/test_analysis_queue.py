@@ -250,7 +250,7 @@ def test_a_large_requeue_is_forecast_and_its_alarm_is_named(tmp_path: Path) -> N
     console = world.console(backends=[backend])
     plan = console.propose(matching("condition:terminal"), Operation())
     assert plan.warnings["Its system takes at most 10 items every 5m, so it needs about 30m."] == 60
-    assert plan.warnings["60 tasks would be PENDING; its own monitoring raises an alarm above 50."] == 60
+    assert plan.warnings["Its own monitoring raises an alarm above 50 PENDING tasks; there would be 60."] == 60
     assert backend.plan_warnings(50) == ()
     assert len(backend.plan_warnings(51)) == 1
     assert files.open_queue(world.queue.path).abilities.throughput == own, "unless the config says otherwise"

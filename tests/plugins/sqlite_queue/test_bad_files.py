@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
+from console.core.action_rules import NOT_STORABLE
 from console.core.backend import Operation, PageRequest
+from console.core.excerpt import GAP, LIMIT
 from console.core.faults import BackendBusy, BackendFault, Unreachable, WrongSchema
 from console.core.item import Condition, ItemKey
 from console.core.ports import Never
 from console.core.query import Filter, Sort, SortField
-from console.core.requeue_rules import NOT_STORABLE
 from console.testing import ALL, NOON
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.schema import ASYNC_TASKS_DDL, TASKS_DDL
@@ -160,13 +161,13 @@ def test_a_huge_error_costs_a_page_nothing(tmp_path: Path) -> None:
     try:
         page = backend.page(PageRequest(ALL, NOON))
         for batch in backend.errors(ALL, NOON, Never()):
-            assert all(len(error or "") <= 4096 for error, _ in batch.rows)
+            assert all(len(error or "") <= LIMIT + len(GAP) for error, _ in batch.rows)
         assert not backend.page(PageRequest(Filter.parse("error~nothing condition:*"), NOON)).items
         detail = backend.item(ItemKey("queue", ("huge",)), NOON)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert max(len(item.error or "") for item in page.items) == 4096
+    assert max(len(item.error or "") for item in page.items) == LIMIT + len(GAP)
     assert len(detail.error or "") == 200_000
     assert peak < size / 10
 

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from console.core.backend import Attempts, Authority, Change, Operation, PageRequest, Throughput
 from console.core.item import Condition, Item, ItemKey
 from console.core.ports import Never
@@ -17,8 +19,10 @@ from console.testing import ALL, NOON, FrozenClock
 from plugins.sqlite_queue import SqliteQueue
 from plugins.sqlite_queue.engine import AsyncTaskQueue, ContractQueue
 from plugins.sqlite_queue.schema import ASYNC_TASKS_DDL, TASKS_DDL
+from tests.depth import in_depth
 from tests.plugins.sqlite_queue import queue_files as files
 from tests.plugins.sqlite_queue.model import RUN, taken_by_analysis_workers, taken_by_contract_workers
+from tests.promises import Record
 
 ITEMS = 1_000
 DAY = timedelta(days=1)
@@ -73,8 +77,9 @@ def rows_of(path: Path, table: str) -> list[dict[str, Any]]:
         return [dict(row) for row in connection.execute(f"SELECT * FROM {table}")]
 
 
-def test_the_analysis_queue_takes_what_is_promised(tmp_path: Path) -> None:
-    chance = random.Random(4711)
+@pytest.mark.parametrize("seed", in_depth(range(4), [0]))
+def test_the_analysis_queue_takes_what_is_promised(tmp_path: Path, seed: int, promises: Record) -> None:
+    chance = random.Random(4711 + seed)
     path = files.create(tmp_path / "queue.db", ASYNC_TASKS_DDL, wal=True)
     ago = [(NOON - timedelta(seconds=seconds)).isoformat() for seconds in (1, 100, 361, 9_000)]
     files.insert(path, "async_tasks", [
@@ -89,8 +94,8 @@ def test_the_analysis_queue_takes_what_is_promised(tmp_path: Path) -> None:
     failed = [row["task_id"] for row in rows_of(path, "async_tasks") if row["status"] == "FAILED"]
     requeued, skipped = requeue_some(backend, failed[::2])
     end = NOON + DAY
-    promises = promised(listed(backend), end - RUN)
-    late = promised(listed(backend), NOON + BEYOND)
+    early = promised(listed(backend), end - RUN)
+    late, listed_first = promised(listed(backend), NOON + BEYOND), listed(backend)
     expected = taken_by_analysis_workers(rows_of(path, "async_tasks"), NOON, end, {"ANALYZE_EXECUTED"})
 
     clock = FrozenClock(NOON)
@@ -103,16 +108,18 @@ def test_the_analysis_queue_takes_what_is_promised(tmp_path: Path) -> None:
             queue.complete(task)
         clock.tick(RUN)
     assert taken == expected, "engine and model"
-    assert promises - taken == set(), "promised and not taken"
-    assert taken - late == set(), "taken and not promised"
+    # Whether a task that is due at the very end of the day runs on that day depends on when its run begins.
+    predicted = {item.key.id: True if item.key.id in early else None if item.key.id in late else False for item in listed_first}
+    promises("sqlite_queue async_tasks", predicted, taken)
     assert requeued <= taken
     assert not skipped & taken
-    assert len(promises) > ITEMS / 5
+    assert len(early) > ITEMS / 5
     assert len(skipped) > ITEMS / 20
 
 
-def test_the_contract_queue_takes_what_is_promised(tmp_path: Path) -> None:
-    chance = random.Random(815)
+@pytest.mark.parametrize("seed", in_depth(range(3), [0]))
+def test_the_contract_queue_takes_what_is_promised(tmp_path: Path, seed: int, promises: Record) -> None:
+    chance = random.Random(815 + seed)
     path = files.create(tmp_path / "queue.db", TASKS_DDL, wal=True)
     ago = [(NOON - timedelta(seconds=seconds)).isoformat() for seconds in (1, 4_000, 9_000)]
     statuses = ("PENDING", "PENDING", "PENDING", "RUNNING", "SUCCESS", "FAILED", "FAILED", "CANCELLED", "PAUSED")
@@ -129,7 +136,8 @@ def test_the_contract_queue_takes_what_is_promised(tmp_path: Path) -> None:
     others = [row["id"] for row in rows_of(path, "tasks") if row["status"] != "PENDING"]
     requeued, skipped = requeue_some(backend, others[::2])
     end = NOON + DAY
-    promises = promised(listed(backend), end, held=False)
+    items = listed(backend)
+    due = promised(items, end, held=False)
     expected = taken_by_contract_workers(rows_of(path, "tasks"), end)
 
     clock = FrozenClock(NOON)
@@ -141,8 +149,8 @@ def test_the_contract_queue_takes_what_is_promised(tmp_path: Path) -> None:
             queue.complete(task)
         clock.tick(timedelta(minutes=15))
     assert taken == expected, "engine and model"
-    assert promises == taken, "promised and taken"
+    promises("sqlite_queue tasks", {item.key.id: item.key.id in due for item in items}, taken)
     assert requeued <= taken
     assert not skipped & taken
-    assert len(promises) > ITEMS / 4
+    assert len(due) > ITEMS / 4
     assert len(requeued) > ITEMS / 20

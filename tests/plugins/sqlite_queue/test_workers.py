@@ -17,7 +17,7 @@ import pytest
 
 from console.core.backend import PageRequest
 from console.core.item import Condition
-from console.testing import ALL, Flag, FrozenClock
+from console.testing import ALL, FrozenClock, StopFlag
 from plugins.sqlite_queue.schema import ASYNC_TASKS_DDL, TASKS_DDL
 from tests.depth import in_depth
 from tests.plugins.sqlite_queue import queue_files as files
@@ -118,7 +118,7 @@ def test_a_handler_that_raises_is_a_failed_attempt(tmp_path: Path, dialect: file
         files.insert(path, "async_tasks", [{"task_id": "t", "status": "PENDING", "next_run_at": when, "task_type": TAKEN}])
     backend = files.open_queue(path, dialect)
     lines: list[str] = []
-    stop = Flag(after_looks=12)
+    stop = StopFlag(after_looks=12)
 
     def handler(*_: object) -> object:
         raise error[0]
@@ -141,7 +141,7 @@ def test_whatever_a_handler_returns_it_is_done(tmp_path: Path, make: Callable[[]
         given.append(call)
         return make()
 
-    assert backend.run(handler, clock, Flag(after_looks=3), lambda _: None) == 1
+    assert backend.run(handler, clock, StopFlag(after_looks=3), lambda _: None) == 1
     (item,) = backend.page(PageRequest(ALL, clock.now())).items
     assert item.condition is Condition.DONE
     assert len(given) == 1
@@ -156,5 +156,5 @@ def test_a_worker_reclaims_the_abandoned(tmp_path: Path) -> None:
     ])
     backend = files.open_queue(path)
     lines: list[str] = []
-    assert backend.run(lambda *_: None, clock, Flag(after_looks=2), lines.append) == 1
-    assert lines == ["reclaimed 1 abandoned tasks", "task t attempt 2 done"]
+    assert backend.run(lambda *_: None, clock, StopFlag(after_looks=2), lines.append) == 1
+    assert lines == ["reclaimed 1 abandoned task", "task t attempt 2 done"]

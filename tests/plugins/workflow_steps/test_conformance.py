@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from console.core.policy import PolicyOverride
-from console.testing import PROMISES, REQUEUE_PROMISES, BackendSuite, Harness, RequeueSuite
+from console.testing import (
+    DISCARD_PROMISES,
+    PROMISES,
+    REQUEUE_PROMISES,
+    BackendSuite,
+    DiscardSuite,
+    Harness,
+    RequeueSuite,
+)
+from tests.depth import in_depth
 from tests.plugins.workflow_steps.world import harness, postgres_workflow, sqlite_workflow
 
 MORE = PolicyOverride(max_attempts=5, unrecoverable=("invalid json", "É"), stuck_after=timedelta(hours=1))
@@ -30,6 +39,13 @@ def requeue(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield suite
 
 
+@pytest.fixture(scope="module", params=in_depth(["postgres", "sqlite"], quick=["sqlite"]))
+def discard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[DiscardSuite]:
+    folder = tmp_path_factory.mktemp("steps")
+    with ExitStack() as stack, DiscardSuite(maker(request.param, folder, stack), thorough=thorough) as suite:
+        yield suite
+
+
 @pytest.mark.parametrize("promise", PROMISES)
 def test_workflow_steps_keep_their_promise(reading: BackendSuite, promise: str) -> None:
     reading.check(promise)
@@ -38,6 +54,11 @@ def test_workflow_steps_keep_their_promise(reading: BackendSuite, promise: str) 
 @pytest.mark.parametrize("promise", REQUEUE_PROMISES)
 def test_steps_are_reset_as_promised(requeue: RequeueSuite, promise: str) -> None:
     requeue.check(promise)
+
+
+@pytest.mark.parametrize("promise", DISCARD_PROMISES)
+def test_discards_as_promised(discard: DiscardSuite, promise: str) -> None:
+    discard.check(promise)
 
 
 def maker(kind: str, folder: Path, stack: ExitStack) -> Callable[[], Harness]:

@@ -17,7 +17,7 @@ from console.core.backend import APPLIED, Attempts, Authority, Change, Operation
 from console.core.item import Condition, ItemKey
 from console.core.plan import Matching
 from console.core.query import Filter
-from console.testing import Flag as Raised
+from console.testing import StopFlag
 from plugins.workflow_steps.engine import Orchestrator
 from plugins.workflow_steps.prediction import WAKE_TASK
 from tests.plugins.postgres_analyses.operating import Operator, RealClock, operating
@@ -291,9 +291,9 @@ def test_a_reset_step_is_run_by_the_orchestrator_and_one_it_would_ignore_is_not(
         ran.append(name)
 
     loop = Orchestrator(operator.backend, handler, RealClock(), lambda _: None)
-    assert loop.cycle(Raised()) == 0
+    assert loop.cycle(StopFlag()) == 0
     operator.requeue(parent, operation=WAKE)
-    assert [loop.cycle(Raised()), loop.cycle(Raised()), ran] == [1, 1, ["reserve", "charge"]]
+    assert [loop.cycle(StopFlag()), loop.cycle(StopFlag()), ran] == [1, 1, ["reserve", "charge"]]
     assert workflow.moves("workflow_step", parent)[-1][1] == "complete"
 
 
@@ -304,7 +304,7 @@ def test_a_step_fails_until_its_attempts_are_used_and_its_task_is_blocked(workfl
     def handler(_name: str, _step: Any) -> None:
         raise RuntimeError("card declined")
 
-    assert Orchestrator(operator.backend, handler, RealClock(), lambda _: None).cycle(Raised()) == 1
+    assert Orchestrator(operator.backend, handler, RealClock(), lambda _: None).cycle(StopFlag()) == 1
     key = ItemKey("steps", (id,))
     item = operator.backend.items([key], operator.backend.now())[key]
     assert (item.condition, item.error, item.attempts) == (Condition.TERMINAL, "card declined", 1)
@@ -329,7 +329,7 @@ def test_two_orchestrators_moving_one_task_at_once_both_go_on(tmp_path: Path) ->
             commit.start()
             raise RuntimeError("card declined")
 
-        assert Orchestrator(operator.backend, handler, RealClock(), log.append).cycle(Raised()) == 1
+        assert Orchestrator(operator.backend, handler, RealClock(), log.append).cycle(StopFlag()) == 1
         commit.join()
         other.close()
         assert workflow.moves("task", task)[-1][1:3] == ("error", 3)
@@ -347,5 +347,5 @@ def test_whatever_a_handler_says_its_step_is_moved(workflow: Workflow, operator:
             raise result
         return result
 
-    assert Orchestrator(operator.backend, handler, RealClock(), lambda _: None).cycle(Raised()) == 1
+    assert Orchestrator(operator.backend, handler, RealClock(), lambda _: None).cycle(StopFlag()) == 1
     assert workflow.moves("workflow_step", id)[-1][1] == state

@@ -14,8 +14,7 @@ from console.core.advice import Advice, Step
 from console.core.backend import Attempts, Finding, Operation, PageRequest
 from console.core.item import Condition, Item, ItemKey
 from console.core.query import Filter
-from console.testing import Flag as Raised
-from console.testing import FrozenClock
+from console.testing import FrozenClock, StopFlag
 from plugins.workflow_steps.engine import Orchestrator
 from plugins.workflow_steps.prediction import INCLUDE_FAILED, WAKE_TASK
 from tests.plugins.postgres_analyses.operating import Operator, RealClock, operating
@@ -49,7 +48,7 @@ def ran_by(operator: Operator) -> set[str]:
     """The steps that the orchestrator runs now."""
     ran: set[str] = set()
     engine = Orchestrator(operator.backend, lambda _, step: ran.add(step["id"]), RealClock(), lambda _: None)
-    while engine.cycle(Raised()):
+    while engine.cycle(StopFlag()):
         pass
     return ran
 
@@ -204,7 +203,7 @@ def test_waking_a_task_can_be_undone(workflow: Workflow, operator: Operator) -> 
 
 def test_a_step_of_a_task_that_is_being_worked_on_is_skipped(workflow: Workflow, operator: Operator) -> None:
     plan = operator.plan(workflow.step(task=workflow.task("steps_in_process", ago(minutes=1))), operation=WHOLE)
-    assert plan.skipped == {"Its task is steps_in_process, and runs more steps when the present ones have ended.": 1}
+    assert plan.skipped == {"Its task is steps_in_process, and runs more steps once the current ones end.": 1}
 
 
 def test_waking_a_task_that_the_detector_gives_up_is_warned_of(workflow: Workflow, operator: Operator) -> None:
@@ -218,20 +217,20 @@ def test_waking_a_task_that_the_detector_gives_up_is_warned_of(workflow: Workflo
     assert old in warnings(25)
     assert old in warnings(25, status="manually_resolved")
     assert "until the staleness detector moves it to error" in warnings(23.9)
-    for told in (warnings(3), warnings(25, status="pending")):
-        assert "detector" not in told
+    for warned in (warnings(3), warnings(25, status="pending")):
+        assert "detector" not in warned
 
 
 def test_waking_a_task_behind_many_with_a_higher_priority_is_warned_of(workflow: Workflow, tmp_path: Path) -> None:
     for _ in range(10):
         workflow.task("waiting_for_dependencies", ago(minutes=1), priority=5)
-    told = "Its system looks at tasks with a higher priority first, so it may have to wait."
+    warned = "Its system looks at tasks with a higher priority first, so it may have to wait."
     with operating(workflow.open(batch_size=1), tmp_path) as operator:
         low, high = (
             workflow.step(task=workflow.task("error", ago(minutes=1), priority=priority), at=ago(hours=1)) for priority in (1, 9)
         )
-        assert told in " ".join(operator.plan(low, operation=WAKE).warnings)
-        assert told not in " ".join(operator.plan(high, operation=WAKE).warnings)
+        assert warned in " ".join(operator.plan(low, operation=WAKE).warnings)
+        assert warned not in " ".join(operator.plan(high, operation=WAKE).warnings)
         operator.requeue(low, high, operation=WAKE)
         assert ran_by(operator) == {high}, "ten tasks without ready steps are in the way of the other one"
     wide = workflow.open(batch_size=2)

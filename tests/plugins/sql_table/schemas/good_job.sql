@@ -48,3 +48,18 @@ CREATE INDEX index_good_jobs_jobs_on_finished_at ON good_jobs (finished_at)
     WHERE retried_good_job_id IS NULL AND finished_at IS NOT NULL;
 CREATE UNIQUE INDEX index_good_jobs_on_cron_key_and_cron_at_cond ON good_jobs (cron_key, cron_at)
     WHERE cron_key IS NOT NULL;
+CREATE TABLE good_job_settings (
+    id uuid NOT NULL DEFAULT gen_random_uuid() PRIMARY KEY,
+    created_at timestamp(6) without time zone NOT NULL,
+    updated_at timestamp(6) without time zone NOT NULL,
+    key text,
+    value jsonb
+);
+CREATE UNIQUE INDEX index_good_job_settings_on_key ON good_job_settings (key);
+CREATE TABLE good_job_processes (
+    id uuid NOT NULL DEFAULT gen_random_uuid() PRIMARY KEY,
+    created_at timestamp(6) without time zone NOT NULL,
+    updated_at timestamp(6) without time zone NOT NULL,
+    state jsonb,
+    lock_type smallint
+);

@@ -40,3 +40,10 @@ CREATE FUNCTION graphile_worker.reschedule_jobs(
         updated_at = now()
     WHERE id = ANY (job_ids) AND (locked_at IS NULL OR locked_at < now() - interval '4 hours') RETURNING *
 $$;
+
+CREATE FUNCTION graphile_worker.permanently_fail_jobs(job_ids bigint[], error_message text DEFAULT NULL)
+RETURNS SETOF graphile_worker._private_jobs LANGUAGE sql AS $$
+    UPDATE graphile_worker._private_jobs AS jobs SET
+        last_error = coalesce(error_message, 'Manually marked as failed'), attempts = max_attempts, updated_at = now()
+    WHERE id = ANY (job_ids) AND (locked_at IS NULL OR locked_at < now() - interval '4 hours') RETURNING *
+$$;

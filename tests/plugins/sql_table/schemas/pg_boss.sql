@@ -1,5 +1,5 @@
 CREATE SCHEMA pgboss;
-CREATE TYPE pgboss.job_state AS ENUM ('created', 'retry', 'blocked', 'active', 'completed', 'cancelled', 'failed');
+CREATE TYPE pgboss.job_state AS ENUM ('created', 'retry', 'active', 'completed', 'cancelled', 'failed');
 CREATE TABLE pgboss.job (
     id uuid NOT NULL DEFAULT gen_random_uuid(),
     name text NOT NULL,
@@ -20,7 +20,8 @@ CREATE TABLE pgboss.job (
     keep_until timestamptz NOT NULL DEFAULT now() + interval '14 days',
     output jsonb,
     dead_letter text,
-    policy text
+    policy text,
+    blocked boolean NOT NULL DEFAULT false
 ) PARTITION BY LIST (name);
 ALTER TABLE pgboss.job ADD PRIMARY KEY (name, id);
 CREATE TABLE pgboss.jcommon PARTITION OF pgboss.job DEFAULT;
@@ -31,3 +32,5 @@ CREATE UNIQUE INDEX job_i2 ON pgboss.jcommon (name, coalesce(singleton_key, ''))
 CREATE UNIQUE INDEX job_i3 ON pgboss.jcommon (name, state, coalesce(singleton_key, ''))
     WHERE state <= 'active' AND policy = 'stately';
 CREATE INDEX job_i5 ON pgboss.jcommon (name, start_after) INCLUDE (priority, created_on, id) WHERE state < 'active';
+CREATE UNIQUE INDEX job_i8 ON pgboss.jcommon (name, singleton_key)
+    WHERE state IN ('active', 'retry', 'failed') AND policy = 'key_strict_fifo';

@@ -19,3 +19,13 @@ CREATE TABLE que_jobs (
     CONSTRAINT valid_args CHECK (jsonb_typeof(args) = 'array')
 );
 CREATE INDEX que_poll_idx ON que_jobs (queue, priority, run_at, id) WHERE finished_at IS NULL AND expired_at IS NULL;
+CREATE UNLOGGED TABLE que_lockers (
+    pid integer NOT NULL PRIMARY KEY,
+    worker_count integer NOT NULL,
+    worker_priorities integer[] NOT NULL,
+    ruby_pid integer NOT NULL,
+    ruby_hostname text NOT NULL,
+    queues text[] NOT NULL,
+    listening boolean NOT NULL,
+    job_schema_version integer DEFAULT 1
+);

@@ -40,3 +40,10 @@ CREATE INDEX river_job_args_index ON river_job USING gin (args);
 CREATE UNIQUE INDEX river_job_unique_idx ON river_job (unique_key)
     WHERE unique_key IS NOT NULL AND unique_states IS NOT NULL
         AND river_job_state_in_bitmask(unique_states, state);
+CREATE TABLE river_queue (
+    name text PRIMARY KEY NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    metadata jsonb NOT NULL DEFAULT '{}',
+    paused_at timestamptz,
+    updated_at timestamptz NOT NULL
+);

@@ -38,3 +38,10 @@ CREATE UNIQUE INDEX ON solid_queue_scheduled_executions (job_id);
 CREATE UNIQUE INDEX ON solid_queue_claimed_executions (job_id);
 CREATE UNIQUE INDEX ON solid_queue_blocked_executions (job_id);
 CREATE UNIQUE INDEX ON solid_queue_failed_executions (job_id);
+CREATE TABLE solid_queue_pauses (
+    id bigserial PRIMARY KEY, queue_name character varying NOT NULL UNIQUE,
+    created_at timestamp(6) without time zone NOT NULL);
+CREATE TABLE solid_queue_semaphores (
+    id bigserial PRIMARY KEY, key character varying NOT NULL UNIQUE, value integer NOT NULL DEFAULT 1,
+    expires_at timestamp(6) without time zone NOT NULL, created_at timestamp(6) without time zone NOT NULL,
+    updated_at timestamp(6) without time zone NOT NULL);

@@ -38,3 +38,8 @@ CREATE UNIQUE INDEX index_2 ON solid_queue_scheduled_executions (job_id);
 CREATE UNIQUE INDEX index_3 ON solid_queue_claimed_executions (job_id);
 CREATE UNIQUE INDEX index_4 ON solid_queue_blocked_executions (job_id);
 CREATE UNIQUE INDEX index_5 ON solid_queue_failed_executions (job_id);
+CREATE TABLE solid_queue_pauses (
+    id integer NOT NULL PRIMARY KEY AUTOINCREMENT, queue_name varchar NOT NULL UNIQUE, created_at datetime(6) NOT NULL);
+CREATE TABLE solid_queue_semaphores (
+    id integer NOT NULL PRIMARY KEY AUTOINCREMENT, key varchar NOT NULL UNIQUE, value integer NOT NULL DEFAULT 1,
+    expires_at datetime(6) NOT NULL, created_at datetime(6) NOT NULL, updated_at datetime(6) NOT NULL);

@@ -1,0 +1,5 @@
+"""BullMQ (Node.js): jobs in Redis."""
+
+from plugins.bullmq.backend import BullMq
+
+__all__ = ["BullMq"]
