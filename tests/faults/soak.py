@@ -96,6 +96,10 @@ class Watched(Terminal):
 
     at = WAYS["failures"][0]
     """A screen by its key, and words that it shows."""
+    crashes: Path
+    """Where the console writes its crash file."""
+    last_words = b""
+    """What it printed last, whatever was pressed since."""
 
     def _take(self, within: float) -> bool:
         try:
@@ -106,6 +110,7 @@ class Watched(Terminal):
             time.sleep(0.01)
             return False
         self.sent = self.sent[-(1 << 18) :] + data
+        self.last_words = (self.last_words + data)[-2000:]
         return True
 
     def press_for(self, keys: str, words: str, way: Sequence[tuple[str, str]] = ()) -> None:
@@ -126,7 +131,8 @@ class Watched(Terminal):
     def _painted_anew(self) -> str:
         """All that is on the screen: what is not kept is asked for again, by another size."""
         if not self.child.isalive():
-            return f"nothing: the console has ended with {self.child.exitstatus}, and said {self.sent[-2000:]!r}"
+            reports = "\n".join(file.read_text() for file in self.crashes.glob("*"))
+            return f"nothing: the console has ended with {self.child.exitstatus}, and said {self.last_words!r}\n{reports}"
         lines, columns = SIZE[0] - 1, SIZE[1] - 1
         self.sent = b""
         self.child.setwinsize(lines, columns)
@@ -135,10 +141,14 @@ class Watched(Terminal):
         pyte.ByteStream(screen).feed(self.sent)
         return "\n".join(line.rstrip() for line in screen.display)
 
-    def _pressed(self, keys: str, words: str) -> bool:
+    def press_once(self, keys: str, words: str) -> None:
+        """For keys that may not be pressed twice, because they change something."""
+        assert self._pressed(keys, words, PATIENCE), f"{keys!r} does not lead to {words!r}:\n{self._painted_anew()}"
+
+    def _pressed(self, keys: str, words: str, within: float = 10) -> bool:
         self.sent = b""
         self.child.send(keys)
-        end = time.monotonic() + 10
+        end = time.monotonic() + within
         while words.encode() not in self.sent and time.monotonic() < end:
             self._take(0.5)
         return words.encode() in self.sent
@@ -252,6 +262,7 @@ def _trial(folder: Path, system: systems.System, ids: list[str], turns: int, tot
             stack.enter_context(ended(processes.start("work", str(system.folder), str(n), env=home)))
         more = ["naive"] if naive else []
         terminal = Watched([sys.executable, "-m", "tests.faults.soak", config, str(folder / "counter"), *more], SIZE, home)
+        terminal.crashes = folder / "state" / "retriage" / "crashes"
         stack.callback(terminal.child.close, force=True)
         terminal.press_for("", "retries, next")
         _requeue_one(terminal)
@@ -287,9 +298,9 @@ def _requeue_one(terminal: Watched) -> None:
     terminal.press_for("r", "will be requeued")
     terminal.child.send("the upstream is back")
     terminal.watch(0.5)
-    terminal.press_for("\r", "requeued")
+    terminal.press_once("\r", "failed again")
     terminal.close()
-    terminal.press_for("/" + "\x7f" * 20 + "\r", "t00")
+    terminal.press_for("/" + "\x7f" * 20 + "\r", "t00", WAYS["failures"])
     terminal.watch(0.5)
 
 
