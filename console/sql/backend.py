@@ -1,4 +1,4 @@
-"""The base of every SQL plugin: `SqlBackend` reads by a layout, `QueueTableBackend` does the rest for one table.
+"""The bases of SQL plugins: `SqlBackend` reads by a layout, `QueueTableBackend` does the rest for one declared table.
 
 `console.sql.table` says how to declare that table.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     AnyDatabase = SqliteDatabase | PostgresDatabase
 
 Columns = tuple[Expression, ...]
+T = TypeVar("T")
 
 
 class SqlBackend(ABC):
@@ -161,6 +162,28 @@ class SqlBackend(ABC):
 
     def close(self) -> None:
         self._database.close()
+
+
+class InspectingBackend(SqlBackend, Generic[T]):
+    """A backend that makes more of its tables than a layout, for example a planner and a guard."""
+
+    _tables: T | None = None
+
+    @abstractmethod
+    def _inspect(self) -> tuple[Layout, T]:
+        """Inspect the tables: how they are read, and everything else that depends on them. Raises WrongSchema."""
+
+    def _layout(self) -> Layout:
+        layout, self._tables = self._inspect()
+        return layout
+
+    @property
+    def attached(self) -> T:
+        """What depends on the tables. They are inspected first if that was not done yet."""
+        if self._tables is None:
+            self._reader  # noqa: B018  attaches
+        assert self._tables is not None
+        return self._tables
 
 
 def found_if_it_fits(

@@ -95,6 +95,13 @@ def clock_finding(database: Database, clock: Clock) -> Finding:
     )
 
 
+def unused_max_age(why: str) -> Finding:
+    """For a system whose own rules know no age: the policy of the config names one."""
+    return Finding(
+        Severity.WARNING, "policy", f"max_age has no effect: {why}", "Remove max_age from this backend's policy."
+    )
+
+
 def require_columns(database: Database, table: str, wanted: Sequence[str]) -> None:
     """Raise WrongSchema unless the table has these columns."""
     present = database.columns(table)

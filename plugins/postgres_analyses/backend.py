@@ -17,7 +17,7 @@ from console.core.item import Attempt, Detail, ItemKey
 from console.core.policy import FixedDelays, PolicyOverride, RetryPolicy, schedule_ahead
 from console.core.ports import Clock, Stop
 from console.core.query import COLUMN_SORTS, Filter, Sort, SortField
-from console.sql.backend import SqlBackend, found_if_it_fits
+from console.sql.backend import InspectingBackend, found_if_it_fits
 from console.sql.checks import require_columns
 from console.sql.database import Binds, BoundStatement, ParameterizedDatabase, read_ahead
 from console.sql.guarded import SqliteGuard
@@ -84,7 +84,7 @@ class AttachedTable:
     thresholds: Thresholds
 
 
-class PostgresAnalyses(SqlBackend):
+class PostgresAnalyses(InspectingBackend[AttachedTable]):
     """Analyses, one item for each pipeline of a row."""
 
     options = Options
@@ -128,15 +128,10 @@ class PostgresAnalyses(SqlBackend):
         self.abilities = abilities(options.pipelines)
         self._options = options
         self._text_time = text_time
-        self._table: AttachedTable | None = None
 
     # -- attaching -------------------------------------------------------------------------------
 
-    def _layout(self) -> Layout:
-        layout, self._table = self._attach()
-        return layout
-
-    def _attach(self) -> tuple[Layout, AttachedTable]:
+    def _inspect(self) -> tuple[Layout, AttachedTable]:
         """Read columns, time zone and indexes from the server."""
         require_columns(self.database, self.table, columns(self.pipelines))
         time = self._time()
@@ -146,14 +141,6 @@ class PostgresAnalyses(SqlBackend):
         layout = schema.layout(table, self.policy, time, rows, where)
         thresholds = Thresholds(self.database, LoopOrder(table, self.policy, time, where))
         return layout, AttachedTable(time, rows, planner, self.database.guard(planner.target), thresholds)
-
-    @property
-    def attached(self) -> AttachedTable:
-        """The attached table; attaches first if necessary."""
-        if self._table is None:
-            self._reader  # noqa: B018  attaches
-        assert self._table is not None
-        return self._table
 
     def analysis_table(self) -> AnalysisTable:
         indexed = all(self.database.has_index(self.table, (f"{p}_status", "id")) for p in self.pipelines)
@@ -172,7 +159,7 @@ class PostgresAnalyses(SqlBackend):
     def check(self, clock: Clock) -> Sequence[Finding]:
         from plugins.postgres_analyses.checks import findings
 
-        self._attach()
+        self._inspect()
         return findings(self, clock)
 
     # -- requeue ---------------------------------------------------------------------------------

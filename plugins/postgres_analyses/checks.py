@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from console.core.backend import Finding, Severity
 from console.core.faults import DeadlineExceeded
 from console.core.ports import Clock
-from console.sql.checks import clock_finding, index_finding, privilege_findings
+from console.sql.checks import clock_finding, index_finding, privilege_findings, unused_max_age
 from console.sql.database import Binds, BoundStatement
 from console.sql.row_security import row_security_findings
 from console.sql.where import Where
@@ -34,18 +34,8 @@ def findings(backend: PostgresAnalyses, clock: Clock) -> Sequence[Finding]:
         clock_finding(backend.database, clock),
         _future(backend),
         *_starving(backend),
-        *_unknown_rules(backend),
+        *([unused_max_age("the loop retries analyses of any age")] if backend.has_max_age else []),
     ]
-
-
-def _unknown_rules(backend: PostgresAnalyses) -> Iterator[Finding]:
-    if backend.has_max_age:
-        yield Finding(
-            Severity.WARNING,
-            "policy",
-            "max_age has no effect: the loop retries analyses of any age",
-            "Remove max_age from this backend's policy.",
-        )
 
 
 def _starving(backend: PostgresAnalyses) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ from console.core.item import Attempt, Detail, ItemKey
 from console.core.policy import PolicyOverride, RetryPolicy, schedule_ahead
 from console.core.ports import Clock, Stop
 from console.core.query import Filter, Sort
-from console.sql.backend import SqlBackend
+from console.sql.backend import InspectingBackend
 from console.sql.database import parse_url
 from console.sql.layout import Layout
 from console.sql.open_database import open_any_database
@@ -57,7 +57,7 @@ class MappedTable:
     """By action."""
 
 
-class SqlTable(SqlBackend):
+class SqlTable(InspectingBackend[MappedTable]):
     """A queue table, read by a mapping."""
 
     options = Options
@@ -94,15 +94,10 @@ class SqlTable(SqlBackend):
         self.mapping = mapping
         self.abilities = abilities_of(mapping)
         self._options = options
-        self._mapped: MappedTable | None = None
 
     # -- attaching -------------------------------------------------------------------------------
 
-    def _layout(self) -> Layout:
-        layout, self._mapped = self._attach()
-        return layout
-
-    def _attach(self) -> tuple[Layout, MappedTable]:
+    def _inspect(self) -> tuple[Layout, MappedTable]:
         """Check the mapping against the database; raises WrongSchema if it does not fit."""
         resolved = resolve(self.database, self.mapping, self._options)
         layout = MappedLayout(self.name, resolved, self.policy)
@@ -113,14 +108,6 @@ class SqlTable(SqlBackend):
             guards = mapping_guards(resolved, layout, planner.image)
         return layout.build(), MappedTable(resolved, layout, planner, guards)
 
-    @property
-    def attached(self) -> MappedTable:
-        """The attached table; attaches first if necessary."""
-        if self._mapped is None:
-            self._reader  # noqa: B018  attaches
-        assert self._mapped is not None
-        return self._mapped
-
     def where(self, *loc: str | int) -> str:
         """The location of a key of the mapping."""
         return self._options.where(*loc)
@@ -128,7 +115,7 @@ class SqlTable(SqlBackend):
     def check(self, clock: Clock) -> Sequence[Finding]:
         from plugins.sql_table.checks import findings
 
-        self._attach()
+        self._inspect()
         return findings(self, clock)
 
     # -- requeue ---------------------------------------------------------------------------------

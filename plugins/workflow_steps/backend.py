@@ -17,7 +17,7 @@ from console.core.item import Attempt, Detail, ItemKey
 from console.core.policy import Exponential, PolicyOverride, RetryPolicy, schedule_ahead
 from console.core.ports import Clock, Stop
 from console.core.query import Filter, Sort
-from console.sql.backend import SqlBackend, found_if_it_fits
+from console.sql.backend import InspectingBackend, found_if_it_fits
 from console.sql.checks import require_columns
 from console.sql.database import Binds, BoundStatement
 from console.sql.layout import Layout
@@ -72,7 +72,7 @@ class AttachedTables:
     tasks: Tasks
 
 
-class WorkflowSteps(SqlBackend):
+class WorkflowSteps(InspectingBackend[AttachedTables]):
     """The steps of workflows."""
 
     options = Options
@@ -113,7 +113,6 @@ class WorkflowSteps(SqlBackend):
         self.handler = options.handler
         self.batch_size = options.batch_size
         self.time = time
-        self._attached_tables: AttachedTables | None = None
 
     # -- attaching -------------------------------------------------------------------------------
 
@@ -122,7 +121,7 @@ class WorkflowSteps(SqlBackend):
             require_columns(self.database, self.tables.name(table), columns)
             self._require_plain_times(self.tables.name(table))
 
-    def _layout(self) -> Layout:
+    def _inspect(self) -> tuple[Layout, AttachedTables]:
         self._require_tables()
         tables = self.tables = replace(self.tables, has_dead_letters=self.has_dead_letters)
         where = Where(self.name, self.database.dialect, self.time, self.policy)
@@ -130,8 +129,7 @@ class WorkflowSteps(SqlBackend):
         rows = StepRows(self.name, self.policy, self.time, has_detector=tables.has_dead_letters)
         planner = StepPlanner(self.name, self.time, rows)
         guard, waiting = StepGuard(self.database, tables), Tasks(self.database, tables, self.time)
-        self._attached_tables = AttachedTables(steps, rows, planner, guard, waiting)
-        return expressions.layout(steps, rows, self.time)
+        return expressions.layout(steps, rows, self.time), AttachedTables(steps, rows, planner, guard, waiting)
 
     @property
     def has_dead_letters(self) -> bool:
@@ -145,14 +143,6 @@ class WorkflowSteps(SqlBackend):
                     f"column {column} of {table!r} is a {kind}", where=self.database.place,
                     fix="The system itself creates TIMESTAMP columns. Attach tables with these columns.",
                 )
-
-    @property
-    def attached(self) -> AttachedTables:
-        """The attached tables; attaches first if necessary."""
-        if self._attached_tables is None:
-            self._reader  # noqa: B018  attaches
-        assert self._attached_tables is not None
-        return self._attached_tables
 
     def check(self, clock: Clock) -> Sequence[Finding]:
         from plugins.workflow_steps.checks import findings

@@ -11,7 +11,7 @@ from console.core.backend import Finding, Severity
 from console.core.faults import DeadlineExceeded
 from console.core.policy import FOREVER
 from console.core.ports import Clock
-from console.sql.checks import clock_finding, index_finding, privilege_findings
+from console.sql.checks import clock_finding, index_finding, privilege_findings, unused_max_age
 from console.sql.database import Binds, BoundStatement
 from console.sql.row_security import row_security_findings
 from console.sql.sqlite import SqliteDatabase
@@ -46,7 +46,7 @@ def findings(backend: WorkflowSteps, clock: Clock) -> Sequence[Finding]:
         Finding(Severity.OK, "guard", "strong: sort_key grows with every transition"),
         clock_finding(backend.database, clock),
         *_limits(backend),
-        *_unknown_rules(backend),
+        *([unused_max_age("this system has no limit on the age of a step")] if backend.has_max_age else []),
         *_dead_letters(backend),
     ]
 
@@ -122,13 +122,3 @@ def _limit(name: str, limit: Any, retryable: Any) -> Finding:
         message = f"step {name} has max_attempts {limit}, which is practically unlimited"
         fix = "Set a lower limit."
     return Finding(Severity.WARNING, "limits", message, fix)
-
-
-def _unknown_rules(backend: WorkflowSteps) -> Iterator[Finding]:
-    if backend.has_max_age:
-        yield Finding(
-            Severity.WARNING,
-            "policy",
-            "max_age has no effect: this system has no limit on the age of a step",
-            "Remove max_age from this backend's policy.",
-        )
