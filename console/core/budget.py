@@ -59,6 +59,19 @@ def metered(hold_limit: float | None = None) -> Iterator[Meter]:
             meter.seconds = perf_counter() - began
 
 
+@contextmanager
+def charging_deadlines() -> Iterator[None]:
+    """Charge all the time of a read that was given up at its deadline: its last statement reports nothing."""
+    began = perf_counter()
+    try:
+        yield
+    except ReadTooLong:
+        raise
+    except DeadlineExceeded:
+        charge(perf_counter() - began)
+        raise
+
+
 @dataclass(slots=True)
 class ReadCosts:
     """What reading each backend has cost in one round of reads."""
@@ -69,16 +82,10 @@ class ReadCosts:
     @contextmanager
     def of(self, backend: str) -> Iterator[None]:
         """Add what this block reads from a backend."""
-        total, began, meter = self.meters.setdefault(backend, Meter()), perf_counter(), Meter()
+        total, meter = self.meters.setdefault(backend, Meter()), Meter()
         try:
-            with metered(self.hold_limit) as meter:
-                try:
-                    yield
-                except ReadTooLong:
-                    raise
-                except DeadlineExceeded:
-                    charge(perf_counter() - began)  # a statement that was given up reports nothing
-                    raise
+            with metered(self.hold_limit) as meter, charging_deadlines():
+                yield
         finally:
             total.seconds += meter.seconds
             total.statements += meter.statements

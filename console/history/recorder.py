@@ -15,11 +15,11 @@ from time import monotonic
 from typing import TypeVar
 
 from console.core.backend import Backend, Buckets, Count, Timeline
-from console.core.budget import HOLD_LIMIT, SHARE, ReadingBudget, charge, metered
+from console.core.budget import HOLD_LIMIT, SHARE, ReadingBudget, charging_deadlines, metered
 from console.core.capabilities import KnowsCost
 from console.core.cause_count import Cause, CauseCounter
 from console.core.causes import RECENT
-from console.core.faults import DeadlineExceeded, Fault, ReadTooLong
+from console.core.faults import Fault, ReadTooLong
 from console.core.history import UPCOMING_STEP, UPCOMING_STEPS, Recorder, RecordResult, Snapshot, SystemThen
 from console.core.item import NEEDS_ATTENTION, Condition
 from console.core.listing import broken_promise
@@ -86,17 +86,10 @@ class Sampler:
         return self._budgets[backend.name].wait(("history", question), monotonic(), EVERY) < _EARLY
 
     def _ask(self, backend: Backend, question: str, work: Callable[[], T]) -> T:
-        began = monotonic()
         meter = None
         try:
-            with metered(self._hold_limit) as meter:
-                try:
-                    return work()
-                except ReadTooLong:
-                    raise
-                except DeadlineExceeded:
-                    charge(monotonic() - began)  # a statement that was given up reports nothing
-                    raise
+            with metered(self._hold_limit) as meter, charging_deadlines():
+                return work()
         finally:
             if meter is not None:
                 self._budgets[backend.name].note(("history", question), meter, monotonic())
