@@ -17,9 +17,9 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from console.core.faults import BackendFault, ConfigFault, HistoryUnavailable, ReadOnlyRefused
+from console.core.faults import ConfigFault, HistoryUnavailable, ReadOnlyRefused
 from console.history.schema import SCHEMA, VERSION, ddl
-from console.sql.database import Row, RowRefused, Writer, parse_url
+from console.sql.database import Row, Writer, as_fault, parse_url
 from console.sql.sqlite import SqliteDatabase, connect, sqlite_path
 
 if TYPE_CHECKING:
@@ -121,11 +121,8 @@ class Storage(ABC):
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
-            yield
-        except RowRefused as refused:
-            raise HistoryUnavailable(str(refused), where=self.place) from None
-        except BackendFault as fault:
-            raise HistoryUnavailable(fault.detail, where=self.place) from None
+            with as_fault(HistoryUnavailable, self.place):
+                yield
         except (OSError, sqlite3.Error) as error:
             raise HistoryUnavailable(str(error), where=self.place) from None
 

@@ -23,7 +23,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.sql.elements import BindParameter, ColumnElement
 
 from console.core.budget import charge
-from console.core.faults import ConfigFault, ReadOnlyRefused
+from console.core.faults import BackendFault, ConfigFault, Fault, ReadOnlyRefused
 from console.core.ports import Stop
 from console.core.urls import url_parts
 from console.sql.values import as_bytes, is_unicode
@@ -133,6 +133,17 @@ class RowRefused(Exception):
 
 class TransactionRefused(Exception):
     """The database rejected a row and rolled back the whole transaction (`ON CONFLICT ROLLBACK`)."""
+
+
+@contextmanager
+def as_fault(kind: type[Fault], where: str) -> Iterator[None]:
+    """Raise what a database reports in this block as a fault of another kind, for a store of our own."""
+    try:
+        yield
+    except RowRefused as refused:
+        raise kind(str(refused), where=where) from None
+    except BackendFault as fault:
+        raise kind(fault.detail, where=where) from None
 
 
 def make_engine(url: str | sa.URL, **options: Any) -> Engine:

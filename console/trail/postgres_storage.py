@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
 from queue import Empty, SimpleQueue
@@ -12,8 +12,8 @@ from typing import Any
 
 import psycopg
 
-from console.core.faults import BackendFault, ReadOnlyRefused, TrailUnavailable, TrailUnreadable
-from console.sql.database import RowRefused, Writer
+from console.core.faults import ReadOnlyRefused, TrailUnavailable, TrailUnreadable
+from console.sql.database import Writer, as_fault
 from console.sql.postgres import ASK_IF_READ_ONLY, DriverConnection, PostgresDatabase
 from console.trail.record import stamp
 from console.trail.schema import SCHEMA, SELECT_VERSION, ddl
@@ -142,19 +142,10 @@ class PostgresStorage:
         self._lock = threading.RLock()
         self._ready = False
 
-    @contextmanager
-    def _translated(self, kind: type[TrailUnavailable]) -> Iterator[None]:
-        try:
-            yield
-        except RowRefused as refused:
-            raise kind(str(refused), where=self.place) from None
-        except BackendFault as fault:
-            raise kind(fault.detail, where=self.place) from None
-
     # -- reading ---------------------------------------------------------------------------------
 
     def read(self, work: Callable[[Reading], T], empty: T) -> T:
-        with self._translated(TrailUnreadable):
+        with as_fault(TrailUnreadable, self.place):
             reading = _Reading(self._database)
             return work(reading) if self._has_trail(reading) else empty
 
@@ -193,7 +184,7 @@ class PostgresStorage:
     def write(self, work: Callable[[Writing], T], *, lasting: bool = True) -> T:
         if self._read_only:
             raise ReadOnlyRefused("the trail is opened for reading only", where=self.place)
-        with self._lock, self._translated(TrailUnavailable):
+        with self._lock, as_fault(TrailUnavailable, self.place):
             with self._database.writing() as writer:
                 transaction = _Transaction(writer)
                 if not self._ready:
