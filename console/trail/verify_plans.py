@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from console.core.plan import Block, PlanHash
 from console.trail.plans import SEALED, unpacked_plan
-from console.trail.record import BadRecord, Kind, a_number, stamp
+from console.trail.record import BadRecord, Kind, stamp
 from console.trail.storage import Row, Storage, select
+from console.trail.verify_table import TableCheck
 
 _PLANS = """SELECT seq, nonce, id, stage, created, expires, body, hash FROM plan WHERE seq > ? AND seq <= ?
     ORDER BY seq, nonce"""
@@ -21,33 +21,24 @@ _WITHOUT_RECORD = """SELECT min(p.seq) FROM plan AS p LEFT JOIN record AS r ON r
 _BEFORE_ALL = -(2**63)
 
 
-class PlanCheck:
-    """Follows the records page by page and reads each recorded plan with all its rows."""
+class PlanCheck(TableCheck):
+    """Reads each recorded plan with all its rows."""
+
+    TABLE = "plan"
+    ROWS = _PLANS
+    WITHOUT_RECORD = _WITHOUT_RECORD
+    MADE_BY = Kind.PLANNED
+    KINDS = frozenset({Kind.PLANNED, Kind.PLAN_DROPPED, Kind.SUBMITTED, Kind.CONFIRMED})
 
     def __init__(self, storage: Storage, end: int) -> None:
-        self._storage = storage
-        self._end = end
+        super().__init__(storage, end)
         self._hashes: dict[int, str] = {}
         self._applied: set[int] = set()
         """The records of plans that were confirmed: those are kept for ever."""
         self._bad: dict[int, str] = {}
         """The record of a plan → what is wrong with it. That is right for a plan that was dropped."""
 
-    def check_page(self, records: Sequence[Row]) -> None:
-        """Compare the next records; their hashes are verified already."""
-        bodies = [(seq, kind, json.loads(body)) for seq, kind, _, body, _, _ in records if kind in _PLAN_KINDS]
-        stored: dict[int, list[Row]] = {}
-        for seq, *row in select(self._storage, _PLANS, (records[0][0] - 1, records[-1][0])):
-            stored.setdefault(seq, []).append(tuple(row))
-        for seq, kind, body in bodies:
-            try:
-                self._follow(seq, kind, body, stored)
-            except (ValueError, TypeError, KeyError, AttributeError):
-                raise BadRecord(seq, "cannot be read") from None
-        for seq in stored:
-            raise BadRecord(seq, "table plan has a row without a record")
-
-    def _follow(self, seq: int, kind: str, body: dict[str, Any], stored: dict[int, list[Row]]) -> None:
+    def _follow(self, seq: int, kind: Kind, body: dict[str, Any], stored: dict[int, list[Row]]) -> None:
         match kind:
             case Kind.PLANNED:
                 self._hashes[seq] = body["plan_hash"]
@@ -56,7 +47,7 @@ class PlanCheck:
             case Kind.PLAN_DROPPED:
                 self._drop(seq, body["planned"])
             case _:
-                if kind == Kind.CONFIRMED:
+                if kind is Kind.CONFIRMED:
                     self._applied.add(body["planned"])
                 if self._hashes.get(body["planned"]) != body["plan_hash"]:
                     raise BadRecord(seq, "names another plan than the one on record")
@@ -96,9 +87,4 @@ class PlanCheck:
             self._drop(seq, json.loads(text)["planned"])
         for seq, what in sorted(self._bad.items()):
             raise BadRecord(seq, what)
-        for (seq,) in select(self._storage, _WITHOUT_RECORD, (Kind.PLANNED.value,)):
-            if seq is not None:
-                raise BadRecord(max(a_number(seq), 1), "table plan has a row without a record")
-
-
-_PLAN_KINDS = frozenset({kind.value for kind in (Kind.PLANNED, Kind.PLAN_DROPPED, Kind.SUBMITTED, Kind.CONFIRMED)})
+        self.require_records()

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from console.core.access import AccessRules, Compare, same_person
 from console.trail.proposals import DECISIONS
-from console.trail.record import BadRecord, Kind, a_number
+from console.trail.record import BadRecord, Kind
 from console.trail.storage import Row, Storage, select
+from console.trail.verify_table import TableCheck
 
 _PROPOSALS = """SELECT seq, plan_id, expires, proposer, second_person, decision, decided, decided_by FROM proposal
     WHERE seq > ? AND seq <= ? ORDER BY seq, plan_id"""
 _WITHOUT_RECORD = """SELECT min(p.seq) FROM proposal AS p LEFT JOIN record AS r ON r.seq = p.seq AND r.kind = ?
     WHERE r.seq IS NULL"""
 _RECORD = "SELECT kind, body FROM record WHERE seq = ?"
-_KINDS = frozenset(
-    {kind.value for kind in (Kind.SUBMITTED, Kind.REJECTED, Kind.WITHDRAWN, Kind.CONFIRMED, Kind.POLICY)}
-)
 
 
 class _Expected(NamedTuple):
@@ -29,29 +26,20 @@ class _Expected(NamedTuple):
     """Its decision, the record of that, and the role that decided."""
 
 
-class ProposalCheck:
-    """Follows the records page by page. What the table shows of records after `end` must be in those."""
+class ProposalCheck(TableCheck):
+    """Follows each proposal from its record to the one that decides it."""
+
+    TABLE = "proposal"
+    ROWS = _PROPOSALS
+    WITHOUT_RECORD = _WITHOUT_RECORD
+    MADE_BY = Kind.SUBMITTED
+    KINDS = frozenset({Kind.SUBMITTED, Kind.REJECTED, Kind.WITHDRAWN, Kind.CONFIRMED, Kind.POLICY})
 
     def __init__(self, storage: Storage, end: int) -> None:
-        self._storage = storage
-        self._end = end
+        super().__init__(storage, end)
         self._open: dict[int, _Expected] = {}
         self._rules = AccessRules()
         self._rules_seq = 0
-
-    def check_page(self, records: Sequence[Row]) -> None:
-        """Compare the next records; their hashes are verified already."""
-        relevant = [(seq, Kind(kind), json.loads(body)) for seq, kind, _, body, _, _ in records if kind in _KINDS]
-        stored: dict[int, list[Row]] = {}
-        for seq, *row in select(self._storage, _PROPOSALS, (records[0][0] - 1, records[-1][0])):
-            stored.setdefault(seq, []).append(tuple(row))
-        for seq, kind, body in relevant:
-            try:
-                self._follow(seq, kind, body, stored)
-            except (ValueError, TypeError, KeyError, AttributeError):
-                raise BadRecord(seq, "cannot be read") from None
-        for seq in stored:
-            raise BadRecord(seq, "table proposal has a row without a record")
 
     def _follow(self, seq: int, kind: Kind, body: dict[str, Any], stored: dict[int, list[Row]]) -> None:
         if kind is Kind.POLICY:
@@ -99,9 +87,7 @@ class ProposalCheck:
         for seq, known in sorted(self._open.items()):
             if known.stored != (None, None, None) and not self._decided_later(seq, known):
                 raise BadRecord(seq, "table proposal has a decision that is not on record")
-        for (seq,) in select(self._storage, _WITHOUT_RECORD, (Kind.SUBMITTED.value,)):
-            if seq is not None:
-                raise BadRecord(max(a_number(seq), 1), "table proposal has a row without a record")
+        self.require_records()
 
     def _decided_later(self, seq: int, known: _Expected) -> bool:
         decision, decided, _ = known.stored
