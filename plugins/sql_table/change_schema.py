@@ -1,4 +1,4 @@
-"""The requeue section of the mapping format: what is written, and how that changes the attempts."""
+"""The requeue and discard sections of the mapping format: what is written, and how that changes the attempts."""
 
 from __future__ import annotations
 
@@ -93,33 +93,44 @@ class FunctionCall(Section):
     """By position or by name: key (of the row), keys (the key as an array), now, due, a number, true, false or null."""
 
 
-class RequeueSection(Section):
+class ChangeSection(Section):
+    """How an item is changed by the rules of its queue: by an UPDATE, a function or statements."""
+
+    set: Mapping[Name, Assignment] = Field(default_factory=dict)
+    """What an UPDATE writes. With a function or statements: what the row contains afterwards."""
+    skip: tuple[RowRule, ...] = ()
+    """Rows that are left alone, and why."""
+    warn: tuple[RowRule, ...] = ()
+    """What a plan warns of."""
+    lock: Sql | None = None
+    """An expression that must be true for the write, usually the advisory lock that workers take. A discard without
+    one has that of the requeue."""
+    function: FunctionCall | None = None
+    statements: tuple[Statement, ...] = ()
+    """Run in order for each row, in one transaction. Each must return the rows it changed."""
+
+    def require_one_way(self, kind: str, assigned: Iterable[Assignment]) -> None:
+        """Refuse a function together with statements, and values that cannot be written in the chosen way."""
+        if self.function is not None and self.statements:
+            raise PydanticCustomError(kind, "give either a function or statements")
+        if self.function is None and not self.statements:
+            _require_both_ways(assigned)
+        _require_times(self.set, self.function, self.statements)
+
+
+class RequeueSection(ChangeSection):
     """How an item is requeued by the rules of its queue."""
 
     conditions: tuple[Literal["failed", "terminal", "retrying", "stuck"], ...] = ("failed", "terminal", "retrying")
     guard: tuple[Name, ...] = Field(min_length=1)
     """Columns that must be unchanged since the plan, in addition to those that are set."""
-    set: Mapping[Name, Assignment] = Field(default_factory=dict)
-    """What an UPDATE writes. With a function or statements: what the row contains afterwards."""
     attempts: AttemptsSection
-    skip: tuple[RowRule, ...] = ()
-    """Rows that are never requeued, and why."""
-    warn: tuple[RowRule, ...] = ()
-    """What a plan warns of."""
-    lock: Sql | None = None
-    """An expression that must be true for the write, usually the advisory lock that workers take."""
-    function: FunctionCall | None = None
-    statements: tuple[Statement, ...] = ()
-    """Run in order for each row, in one transaction. Each must return the rows it changed."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        if self.function is not None and self.statements:
-            raise PydanticCustomError("requeue", "give either a function or statements")
         rules = [rule for rule in (self.attempts.keep, self.attempts.reset) if rule is not None]
         parts = [*self.set.values(), *(assigned for rule in rules for assigned in rule.set.values())]
-        require_parts(parts, by_update=self.function is None and not self.statements)
-        require_times(self.set, self.function, self.statements)
+        self.require_one_way("requeue", parts)
         known = {*self.guard, *self.set}
         for rule in rules:
             for name, assigned in {**self.set, **rule.set}.items():
@@ -130,13 +141,33 @@ class RequeueSection(Section):
         return self
 
 
-def require_parts(assigned: Iterable[Assignment], *, by_update: bool) -> None:
+class DiscardSection(ChangeSection):
+    """How an item is given up by the rules of its queue. It has the guard of the requeue section."""
+
+    conditions: tuple[Literal["failed", "terminal", "retrying", "stuck"], ...] = ("failed", "retrying", "stuck")
+    """Terminal only if the queue itself has a way to close or delete such items."""
+    delete: bool = False
+    """The row is deleted, so that nothing can be undone. With a function or statements: these delete it."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if bool(self.set) == self.delete:
+            raise PydanticCustomError("discard", "give what to set, or delete")
+        if self.delete and any(fragment(text, STATEMENT_VALUES).binds - {"key"} for text in self.statements):
+            raise PydanticCustomError("discard", "statements that delete a row can only use :key")
+        if any(assigned.time == "due" for assigned in self.set.values()):
+            raise PydanticCustomError("discard", "a discarded item is never due; use the time now")
+        self.require_one_way("discard", self.set.values())
+        return self
+
+
+def _require_both_ways(assigned: Iterable[Assignment]) -> None:
     """An UPDATE of a part of a column needs both ways: how to read it and how to write it."""
-    if by_update and any((one.read is None) != (one.write is None) for one in assigned):
+    if any((one.read is None) != (one.write is None) for one in assigned):
         raise PydanticCustomError("requeue", "an assignment with read also needs write, and the other way round")
 
 
-def require_times(
+def _require_times(
     assigned: Mapping[str, Assignment], function: FunctionCall | None, statements: Sequence[str]
 ) -> None:
     """The plan must contain every time that is written."""

@@ -15,10 +15,10 @@ from console.core.backend import GONE, Action, Image, Operation
 from console.sql.layout import Expression
 from console.sql.times import IsoText, zone_named
 from console.sql.values import plain
+from plugins.sql_table.change_schema import Assignment, RequeueSection
 from plugins.sql_table.fragments import formula
 from plugins.sql_table.layout import MappedLayout
 from plugins.sql_table.mapping import TableMapping
-from plugins.sql_table.requeue_schema import Assignment, RequeueSection
 from plugins.sql_table.resolved import ResolvedMapping
 from plugins.sql_table.stored_times import TimeKind, kind_of
 from plugins.sql_table.tables import Column

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationInfo, model_
 from pydantic_core import PydanticCustomError
 
 from console.sql.table import Meaning
-from plugins.sql_table.discard_schema import DiscardSection
+from plugins.sql_table.change_schema import DiscardSection, RequeueSection
 from plugins.sql_table.fragments import formula
 from plugins.sql_table.mapping_types import (
     MEANINGS,
@@ -30,7 +30,6 @@ from plugins.sql_table.mapping_types import (
     Sql,
     as_tuple,
 )
-from plugins.sql_table.requeue_schema import RequeueSection
 
 Where = Callable[[Loc], str]
 """Returns the location of a key of the mapping, as `file:line`."""

@@ -44,12 +44,11 @@ from console.sql.database import Row
 from console.sql.layout import Expression
 from console.sql.table import StoredRow, phase_of
 from console.sql.values import is_too_large, plain, storable, text
-from plugins.sql_table.discard_schema import DiscardSection
+from plugins.sql_table.change_schema import DiscardSection, RequeueSection
 from plugins.sql_table.image import RowImage, requeue_assignments
 from plugins.sql_table.layout import MappedLayout
 from plugins.sql_table.mapping import KeepsFailed, TableMapping
 from plugins.sql_table.prediction import predict
-from plugins.sql_table.requeue_schema import RequeueSection
 from plugins.sql_table.resolved import ResolvedMapping
 from plugins.sql_table.status_after import (
     columns_read,

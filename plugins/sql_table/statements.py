@@ -8,11 +8,11 @@ from typing import Any
 from console.core.backend import Change
 from console.sql.sqlite import SqliteDatabase
 from console.sql.values import castable
+from plugins.sql_table.change_schema import Argument, FunctionCall
 from plugins.sql_table.fragments import fragment
 from plugins.sql_table.image import ImageColumn, RowImage
 from plugins.sql_table.layout import MappedLayout
 from plugins.sql_table.mapping_types import STATEMENT_VALUES
-from plugins.sql_table.requeue_schema import Argument, FunctionCall
 from plugins.sql_table.resolved import ResolvedMapping
 from plugins.sql_table.tables import quoted
 from plugins.sql_table.writes import WriteRule

@@ -14,11 +14,11 @@ from console.core.policy import Phase
 from console.sql.layout import Expression
 from console.sql.table import Meaning, phase_of
 from console.sql.values import castable, plain
+from plugins.sql_table.change_schema import Assignment
 from plugins.sql_table.fragments import formula
 from plugins.sql_table.image import ImageColumn, RowImage, requeue_assignments
 from plugins.sql_table.mapping import Source, TableMapping
 from plugins.sql_table.mapping_types import TABLE_ALIAS, Scalar
-from plugins.sql_table.requeue_schema import Assignment
 from plugins.sql_table.resolved import ResolvedMapping
 from plugins.sql_table.statuses import Statuses, text_of
 

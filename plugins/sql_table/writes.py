@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from console.core.backend import Action, Attempts, Operation
+from plugins.sql_table.change_schema import Assignment, FunctionCall
 from plugins.sql_table.mapping import TableMapping
-from plugins.sql_table.requeue_schema import Assignment, FunctionCall
 
 DISCARD = "discard"
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from plugins.sql_table import discard_schema, mapping, requeue_schema
+from plugins.sql_table import change_schema, mapping
 from plugins.sql_table.json_schema import SCHEMA, editor_schema
 from plugins.sql_table.mapping import Options
 from plugins.sql_table.presets import mapping_of, preset, preset_names, preset_text
@@ -73,7 +73,7 @@ def test_the_schema_for_editors_is_up_to_date() -> None:
 
 def test_the_manual_names_every_key() -> None:
     models = [
-        model for module in (mapping, requeue_schema, discard_schema) for model in vars(module).values()
+        model for module in (mapping, change_schema) for model in vars(module).values()
         if isinstance(model, type) and issubclass(model, BaseModel)
     ]
     keys = {info.alias or name for model in models for name, info in model.model_fields.items()} - {"constant", "value"}
