@@ -216,8 +216,19 @@ class BaseScreen(ReportsWorkerErrors, SmallTerminal[Any]):
             self.console_app.hint(f"{why}.", severity="warning" if self.refusal(action) else "information")
 
 
-class EntriesScreen(BaseScreen):
-    """A list, below it what the list has no room for, and a status line. A text takes the place of an empty list."""
+class TableScreen(BaseScreen):
+    """A screen around a list. A text takes the place of an empty list."""
+
+    def make_list(self) -> LineTable:
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        self.query_one(".empty").display = False
+        self.query_one(LineTable).focus()
+
+
+class EntriesScreen(TableScreen):
+    """A list, below it what the list has no room for, and a status line."""
 
     OTHER_LINES: ClassVar[int] = 3
     """Of the top bar, the status and the footer."""
@@ -227,13 +238,6 @@ class EntriesScreen(BaseScreen):
         yield Static(classes="empty")
         yield Panel(id="entry")
         yield StatusLine(id="state")
-
-    def make_list(self) -> LineTable:
-        raise NotImplementedError
-
-    def on_mount(self) -> None:
-        self.query_one(".empty").display = False
-        self.query_one(LineTable).focus()
 
     def on_resize(self) -> None:
         self._share_height()
@@ -268,8 +272,8 @@ class EntriesScreen(BaseScreen):
             panel.scroll_home(animate=False)
 
 
-class ListScreen(BaseScreen):
-    """A screen with a filter, a list and two status lines. A text takes the place of an empty list."""
+class ListScreen(TableScreen):
+    """A list with its filter and two status lines."""
 
     HINT: ClassVar[str] = ""
     """What an empty filter means, and some examples."""
@@ -280,13 +284,6 @@ class ListScreen(BaseScreen):
         yield Static(classes="empty")
         yield StatusLine(id="why")
         yield StatusLine(id="state")
-
-    def make_list(self) -> LineTable:
-        raise NotImplementedError
-
-    def on_mount(self) -> None:
-        self.query_one(".empty").display = False
-        self.query_one(LineTable).focus()
 
     @property
     def bar(self) -> FilterBar:
