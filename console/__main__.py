@@ -1,6 +1,6 @@
-"""The composition root: arguments → settings → backends → a command or the console.
+"""The command line: arguments → settings → a command or the console, and the exit code.
 
-The only module that imports everything. Imports are late on purpose: `--version` and `--help` load no libraries,
+With `console.sessions` the only module that may import everything. Imports are late on purpose: `--version` and `--help` load no libraries,
 no command loads Textual, and a mistake in the config is reported before a database driver is loaded.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from console.attach import Attachables
     from console.cli.context import Demo, DemoOptions, MappingProposal, PluginInfo, ReportProgress
     from console.core.agent import AgentSession
-    from console.core.alert_rules import Rule
-    from console.core.alerts import Hook
-    from console.core.budget import ReadingBudget
-    from console.core.event_hooks import EventHooks
-    from console.core.history import Recorder, Snapshot
-    from console.core.ports import Stop
     from console.core.session import Session
     from console.core.system_table import SystemRow
     from console.settings import Settings
@@ -131,18 +125,21 @@ class AppContext:
     # -- what a command can ask for ----------------------------------------------------------------
 
     def session(self, config: str | None = None) -> Session:
-        from console.process import Signals
+        from console.sessions import open_session
+        from console.signals import Signals
 
         settings = self._settings(config or self._args.config)
         stop = Signals()
         if getattr(self._args, "graceful", False):
             self._exit_stack.enter_context(stop.listen())
-        session = _open_session(settings, stop=stop, needs_trail=getattr(self._args, "needs_trail", True))
+        session = open_session(settings, stop=stop, needs_trail=getattr(self._args, "needs_trail", True))
         self._sessions.append(session)
         return session
 
     def agent_session(self) -> AgentSession:
-        session = _open_agent_session(self._settings(self._args.config))
+        from console.sessions import open_agent_session
+
+        session = open_agent_session(self._settings(self._args.config))
         self._exit_stack.callback(session.close)
         return session
 
@@ -172,6 +169,7 @@ class AppContext:
     def propose_mapping(self, place: str, table: str | None) -> MappingProposal:
         from console.core.item import is_backend_name
         from console.settings import ConsoleSettings, mask_url
+        from console.settings.given_url import given_url, url_of
         from plugins.sql_table.backend import SqlTable
         from plugins.sql_table.discovery import discover
 
@@ -179,20 +177,21 @@ class AppContext:
             place = f"sqlite:///{Path(place).absolute()}"
         if "://" not in place:
             settings = self._settings(self._args.config)
-            url = _url_of(settings, place)
+            url = url_of(settings, place)
             return discover(SqlTable, url, table, settings.console.deadline, mask_url(url))
         try:
-            return discover(SqlTable, _url_given(place), table, ConsoleSettings().deadline, mask_url(place))
+            return discover(SqlTable, given_url(place), table, ConsoleSettings().deadline, mask_url(place))
         except ConfigFault as fault:  # the URL comes from the command line, not from a config
             raise UsageFault(fault.detail, where=fault.where, fix=fault.fix) from None
 
     def find_queues(self, place: str) -> Attachables:
         from console.attach import find_queues
         from console.settings import ConsoleSettings
+        from console.settings.given_url import given_url
 
         url = place
         if "://" in place:
-            url = _url_given(place)
+            url = given_url(place)
         elif Path(place).is_file():
             url = place = f"sqlite:///{Path(place).absolute()}"
         elif not Path(place).is_dir():
@@ -220,7 +219,7 @@ class AppContext:
 
     def build_demo(self, options: DemoOptions, progress: ReportProgress) -> Demo:
         from console.demo.build import open_demo
-        from console.process import Signals
+        from console.signals import Signals
 
         stop = Signals()
 
@@ -247,214 +246,18 @@ class AppContext:
             raise UsageFault("The console needs a terminal", fix="`retriage list` works without one.")
         gc.disable()  # until everything is loaded; the console turns it on again
         from console.config_peek import find_config, peek
+        from console.sessions import empty_session
         from console.ui.app import run_console
 
         path = find_config(expanded(named) if named is not None else None)
         if path is None:
-            return run_console(lambda: _empty_session(self._args.read_only), demo=self._demo)
+            return run_console(lambda: empty_session(self._args.read_only), demo=self._demo)
         systems, theme = peek(path)
         return run_console(lambda: self.session(named), systems=systems, theme=theme, guided=guided)
 
     def _demo(self) -> int:
         """What the welcome screen offers: the demo command."""
         return _run([*(["--read-only"] if self._args.read_only else []), "demo"])
-
-
-def _empty_session(read_only: bool) -> Session:
-    """A session without a config: no backends, and the path where a config would be found."""
-    from console.core.confirm import Limits
-    from console.core.ports import Never
-    from console.core.session import Session
-    from console.process import SystemClock
-    from console.xdg import config_folder
-
-    config = str(config_folder() / "config.yaml")
-    return Session((), SystemClock(), Never(), Limits(), read_only, config=config)
-
-
-def _url_of(settings: Settings, name: str) -> str:
-    """The URL of a configured backend."""
-    from console.core.text import did_you_mean
-
-    for backend in settings.backends:
-        if backend.name == name:
-            url = backend.options.values.get("url")
-            if isinstance(url, str):
-                return url
-            raise UsageFault(f"The backend '{name}' has no url", fix="`map` works for databases only.")
-    raise UsageFault(f"No backend named '{name}'", fix=did_you_mean(name, [one.name for one in settings.backends]))
-
-
-def _url_given(text: str) -> str:
-    """A URL of the command line with its variables, by the rules of the config. A password in plain text is refused."""
-    from console.settings.tree import TextValues, literal_part
-    from console.settings.urls import password_in, query_password_in
-
-    try:
-        written = literal_part(text)
-        if password_in(written) or query_password_in(written):
-            raise UsageFault(
-                "A password on the command line can be read by everyone on this machine",
-                fix=_password_fix(text.partition(":")[0].partition("+")[0]),
-            )
-        return TextValues(None).check(text, ("backends", "given", "url"))
-    except ValueError as error:
-        raise UsageFault(f"The URL cannot be used: {error}") from None
-
-
-def _password_fix(scheme: str) -> str:
-    """How to give a password to this kind of server."""
-    variable = "Write ${NAME} for it, with the URL in single quotes, and set that variable"
-    if scheme in ("postgres", "postgresql"):
-        return f"{variable}; or use a passfile (~/.pgpass, PGPASSFILE)."
-    if scheme in ("mysql", "mariadb"):
-        return f"{variable}; or name an option file in the URL (?read_default_file=/home/USER/.my.cnf)."
-    return f"{variable}."
-
-
-def _open_session(settings: Settings, *, stop: Stop, needs_trail: bool) -> Session:
-    from console.core.confirm import Limits
-    from console.core.session import Session
-    from console.identity import origin, who
-    from console.process import SystemClock
-    from console.registry import open_all
-
-    console = settings.console
-    limits = Limits(
-        console.confirm_from, console.max_items, console.canary_failure_limit, console.canary_deadline,
-        console.chunk_target, console.watch_for,
-    )
-    session = Session(
-        open_all(settings), SystemClock(), stop, limits, console.read_only, console.operator,
-        str(settings.path or ""), console.refresh, console.views, console.runbooks, console.keymap, console.theme,
-        who=who(console.operator), origin=origin(__version__), anchor=_anchor(settings), load=console.load,
-        read_only_backends=settings.read_only_backends, views_file=console.views_file(), rules=settings.access,
-        notify=console.notify,
-    )
-    return _with_history(_with_trail(session, settings), settings) if needs_trail else session
-
-
-def _open_agent_session(settings: Settings) -> AgentSession:
-    """Backends that cannot be written, and a trail that takes proposals. No executor is made, or even loaded."""
-    from console.core.agent import AgentSession
-    from console.core.confirm import Limits
-    from console.history.store import open_history
-    from console.identity import origin, who
-    from console.process import SystemClock
-    from console.registry import open_all
-    from console.trail.submit_only import SubmitOnlyTrail
-
-    console, clock = settings.console, SystemClock()
-    return AgentSession(
-        open_all(settings.as_read_only()),
-        SubmitOnlyTrail(console.trail_url(), anchor=_anchor(settings), clock=clock),
-        clock,
-        Limits(console.confirm_from, console.max_items),
-        who(console.operator),
-        origin(__version__),
-        settings.access,
-        open_history(settings.history.store_url(), read_only=True),
-        console.read_only,
-        settings.read_only_backends,
-    )
-
-
-def _anchor(settings: Settings) -> str | None:
-    return None if settings.console.anchor is None else str(settings.console.anchor)
-
-
-def _with_trail(session: Session, settings: Settings) -> Session:
-    """The same session with its trail. Nothing is read or written before the trail is used."""
-    from dataclasses import replace
-
-    from console.core.approvals import Approvals
-    from console.core.budget import ReadingBudget
-    from console.core.cause_life import CauseStates
-    from console.core.operations import Operations
-    from console.trail.faultpoint import reach
-    from console.trail.leases import owner_token
-    from console.trail.store import open_trail
-
-    url = settings.console.trail_url()
-    trail = open_trail(url, read_only=session.read_only, anchor=session.anchor, clock=session.clock)
-    refresh = session.refresh.total_seconds()
-    operations = Operations(
-        {backend.name: backend for backend in session.backends}, trail, session.clock,
-        budgets={backend.name: ReadingBudget(session.load, refresh) for backend in session.backends},
-        limits=session.limits, read_only=session.read_only, read_only_backends=session.read_only_backends,
-        who=session.who, origin=session.origin,
-        owner=owner_token(), rules=session.rules, reach=reach,
-    )
-    approvals = Approvals(operations, session.clock, session.who, session.origin)
-    causes = CauseStates(trail, session.clock, session.who, session.origin, read_only=session.read_only)
-    return replace(session, trail=trail, operations=operations, approvals=approvals, causes=causes)
-
-
-def _with_history(session: Session, settings: Settings) -> Session:
-    """The same session with its history. Nothing is read or written before the history is used."""
-    from dataclasses import replace
-
-    from console.history.store import open_history
-
-    history = open_history(settings.history.store_url(), read_only=session.read_only)
-
-    def recorder(budgets: Mapping[str, ReadingBudget] | None) -> Recorder:
-        from console.history.recorder import HistoryRecorder, Sampler
-        from console.history.samples import SampleWriter
-        from console.trail.leases import is_dead, owner_token
-
-        writer = SampleWriter(
-            history.storage, owner_token(), keep_errors=settings.history.errors, is_dead=is_dead
-        )
-        sampler = Sampler(session.entries, budgets, session.load, session.stop)
-        return HistoryRecorder(history.storage, writer, sampler, session.clock)
-
-    def sample() -> Snapshot:
-        from console.history.recorder import Sampler, snapshot_of
-
-        now = session.clock.now()
-        return snapshot_of(Sampler(session.entries, None, session.load, session.stop, hold_limit=None).read(now), now)
-
-    def repeated_sample() -> Callable[[], Snapshot]:
-        from console.history.recorder import RepeatedSample, Sampler
-
-        samples = RepeatedSample(Sampler(session.entries, None, session.load, session.stop))
-        return lambda: samples.read(session.clock.now())
-
-    return replace(
-        session, history=history, recorder=None if session.read_only else recorder, sample=sample,
-        repeated_sample=repeated_sample,
-        record_history=settings.history.record,
-        alerting=lambda: _alerting(settings), event_hooks=_event_hooks(session, settings),
-    )
-
-
-def _event_hooks(session: Session, settings: Settings) -> EventHooks | None:
-    """What calls hooks when an override or its watch ends, if the config names any."""
-    wanted = settings.alerts.overrides
-    if not wanted or session.operations is None:
-        return None
-    from console.cli.render import note
-    from console.core.event_hooks import EventHooks
-
-    hooks = [hook for hook in _alerting(settings)[1] if hook.name in wanted]
-    found = EventHooks(hooks, session.clock, lambda why: note(f"retriage: {why}"))
-    session.operations.listen(found)
-    return found
-
-
-def _alerting(settings: Settings) -> tuple[Sequence[Rule], Sequence[Hook]]:
-    """The rules of the config, and its hooks ready to be called."""
-    from console.history.hooks import CommandHook, WebHook
-
-    hooks: list[Hook] = []
-    for name, hook in settings.alerts.hooks.items():
-        if hook.command is not None:
-            hooks.append(CommandHook(name, hook.command, hook.timeout))
-        elif hook.webhook is not None:
-            headers = {key: value.get_secret_value() for key, value in hook.headers.items()}
-            hooks.append(WebHook(name, hook.webhook.get_secret_value(), hook.timeout, hook.retries, headers))
-    return [rule.rule(settings.alerts.quiet) for rule in settings.alerts.rules], hooks
 
 
 def _inspect_plugin(name: str) -> tuple[tuple[str, ...], tuple[SystemRow, ...], str]:

@@ -1,17 +1,13 @@
-"""This process: its clock, the signals that end it, and its crash file."""
+"""This process: its clock, and its crash file."""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 
 class SystemClock:
@@ -22,34 +18,6 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
-
-
-class Signals:
-    """A Stop that SIGINT, SIGTERM and SIGHUP request, after `listen`.
-
-    The first signal asks to stop after the current step; a second SIGINT interrupts it.
-    """
-
-    def __init__(self) -> None:
-        self.requested = False
-        self.terminal_gone = False
-
-    @contextmanager
-    def listen(self) -> Iterator[None]:
-        """Receive the signals until the block ends, then restore the previous handlers."""
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        previous = {number: signal.signal(number, self._receive) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-    def _receive(self, number: int, _frame: FrameType | None) -> None:
-        if self.requested and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.terminal_gone = self.terminal_gone or (number == signal.SIGHUP and not self.requested)
-        self.requested = True
 
 
 def write_crash_file(error: BaseException, about: str) -> Path | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from console.process import Signals
+from console.signals import Signals
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

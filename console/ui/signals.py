@@ -13,9 +13,10 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
+from console.signals import ENDING, received_by
+
 SECONDS_TO_CLOSE = 30.0
 """After that it is interrupted, because something in it waits without end."""
-NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ClosingSignals:
@@ -27,12 +28,8 @@ class ClosingSignals:
     @contextmanager
     def kept_until_started(self) -> Iterator[None]:
         """Keep signals that come before `close_with`. The previous handlers are back when the block ends."""
-        previous = {number: signal.signal(number, self._keep) for number in NUMBERS}
-        try:
+        with received_by(self._keep):
             yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _keep(self, number: int, _frame: FrameType | None) -> None:
         if number in self._early and number == signal.SIGINT:
@@ -49,7 +46,7 @@ class ClosingSignals:
             loop.call_later(SECONDS_TO_CLOSE, _interrupt)
             leave(number)
 
-        for number in NUMBERS:
+        for number in ENDING:
             with suppress(ValueError, RuntimeError):  # not in the main thread: a test
                 loop.add_signal_handler(number, receive, number)
         for early in self._early:

@@ -92,7 +92,7 @@ MAY_IMPORT = {
     "trail": "core sql",
     "history": "core sql",
     "plugins": "core sql keyed",
-    "ui": "core actions report last_looked xdg",
+    "ui": "core actions report last_looked signals xdg",
     "cli": "core actions report last_looked console",
     "settings": "core actions config_peek xdg",
     "xdg": "",
@@ -101,12 +101,13 @@ MAY_IMPORT = {
     "last_looked": "xdg",
     "config_peek": "core actions xdg",
     "process": "settings xdg",
+    "signals": "",
     "registry": "core settings console",
     "attach": "core settings registry",
     "console": "",
 }
 """What each folder or module of `console` may import, and `plugins`. `console` itself is the version."""
-COMPOSES = ("__main__", "demo")
+COMPOSES = ("__main__", "sessions", "demo")
 COMMANDS_OF_PLUGINS = "plugins.partition_store.commands"
 
 

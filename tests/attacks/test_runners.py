@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from console.__main__ import _open_session
 from console.core.backend import Attempts, Operation
 from console.core.confirm import Confirmation
 from console.core.operations import Operations
@@ -23,6 +22,7 @@ from console.core.override import TERMINAL_GONE, OverrideState
 from console.core.plan import Matching
 from console.core.ports import Never
 from console.core.query import Filter
+from console.sessions import open_session
 from console.settings import load
 from tests.cli.place import Place, environment, failed
 from tests.depth import campaign
@@ -50,7 +50,7 @@ class Fleet:
 
     @contextmanager
     def console(self) -> Iterator[Operations]:
-        session = _open_session(load(self.place.write_config()), stop=Never(), needs_trail=True)
+        session = open_session(load(self.place.write_config()), stop=Never(), needs_trail=True)
         assert session.operations is not None
         try:
             yield session.operations

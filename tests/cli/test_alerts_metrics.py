@@ -15,7 +15,6 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as plain_parser
 
-from console.__main__ import _open_session
 from console.cli.alerts import alerts
 from console.core.history import Snapshot
 from console.core.openmetrics import Gauge, openmetrics
@@ -23,6 +22,7 @@ from console.core.ports import Never
 from console.core.session import Session
 from console.history.samples import Reading, SampleWriter
 from console.history.store import open_history
+from console.sessions import open_session
 from console.settings import load
 from console.testing import FrozenClock, StopFlag
 from tests.cli.place import Place, failed, retrying
@@ -199,7 +199,7 @@ def test_alerts_that_record_nothing_read_the_systems_within_the_budget(queues: P
     """Every minute, for days. A single evaluation reads them once, whatever it costs."""
     alerts_section(queues, "  - new_cause: 10\n")
     queues.console = "  read_only: true\n" + queues.console
-    session = _open_session(load(queues.write_config()), stop=Never(), needs_trail=True)
+    session = open_session(load(queues.write_config()), stop=Never(), needs_trail=True)
     stop, read = StopFlag(), list[Snapshot]()
 
     def repeated() -> Callable[[], Snapshot]:

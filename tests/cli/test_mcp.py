@@ -116,9 +116,9 @@ def test_read_only_has_nothing_to_submit_with(place: Place, path: Path) -> None:
 
 @pytest.fixture
 def session(place: Place, path: Path) -> AgentSession:
-    from console.__main__ import _open_agent_session
+    from console.sessions import open_agent_session
 
-    found = _open_agent_session(load(place.write_config()))
+    found = open_agent_session(load(place.write_config()))
     yield found  # type: ignore[misc]
     found.close()
 
@@ -127,7 +127,7 @@ def test_the_process_has_no_executor() -> None:
     """Neither the module that carries out overrides nor the one that leads to it is ever loaded."""
     script = """
 import sys
-from console import __main__ as main
+from console import sessions
 loaded = []
 def serve(tools):
     import console.cli.mcp as mcp
@@ -139,7 +139,7 @@ import console.cli.mcp
 from console.core.agent import AgentTools
 from console.settings import load
 from pathlib import Path
-session = main._open_agent_session(load(Path(sys.argv[1])))
+session = sessions.open_agent_session(load(Path(sys.argv[1])))
 serve(AgentTools(session))
 print([name for name in ("console.core.executor", "console.core.operations", "console.core.approvals", "console.core.runner", "console.ui") if name in sys.modules])
 print(len(session.trail.proposals()))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from console import __main__, __version__
+from console import __main__, __version__, sessions
 from console.settings import Settings
 from tests.cli.place import Done, Place, at, environment, failed, retrying
 
@@ -123,7 +123,7 @@ def test_our_own_fault_is_one_line_and_a_private_file(place: Place, monkeypatch:
         canary = "hunter2"
         raise RuntimeError(f"cannot use postgresql://u:{canary}@db/app")
 
-    monkeypatch.setattr(__main__, "_open_session", explode)
+    monkeypatch.setattr(sessions, "open_session", explode)
     done = place.run("list")
     assert (done.code, done.out) == (1, "")
     (crash,) = (place.folder / ".local/state/retriage/crashes").iterdir()
@@ -137,7 +137,7 @@ def test_our_own_fault_is_one_line_and_a_private_file(place: Place, monkeypatch:
 
 
 def test_a_crash_without_a_place_to_write_is_still_one_line(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(__main__, "_open_session", lambda settings, **_: 1 / 0)
+    monkeypatch.setattr(sessions, "open_session", lambda settings, **_: 1 / 0)
     monkeypatch.setenv("XDG_STATE_HOME", "/dev/null/nowhere")
     done = place.run("list")
     assert done.code == 1

@@ -27,7 +27,8 @@ from console.core.operations import Operations
 from console.core.override import Override, OverrideState
 from console.core.plan import Plan
 from console.core.ports import Stop
-from console.process import Signals, SystemClock
+from console.process import SystemClock
+from console.signals import Signals
 from console.trail.leases import owner_token
 from console.trail.store import TrailStore, open_trail
 from tests import faultpoint
