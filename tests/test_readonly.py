@@ -94,7 +94,7 @@ def attempts(console: Operations) -> dict[str, Callable[[], Any]]:
 
 READING = {
     "propose", "foreseen", "results", "watch", "follow", "resume_form", "backends", "trail", "limits", "rules", "budgets",
-    "read_only", "listen", "recording_refusals", "require_approver", "writable_backend",
+    "read_only", "listen", "recording_refusals", "writable_backend",
 }
 """What `Operations` offers that writes nothing in audit mode."""
 

@@ -17,7 +17,7 @@ from console.core.override import Override
 from console.core.plan import Plan
 from console.core.plan_checks import require_unaltered
 from console.core.ports import Clock, Stop
-from console.core.proposals import Proposal, ProposalState, Recheck, recheck
+from console.core.proposals import Proposal, ProposalState, Recheck, recheck, require_may_approve
 from console.core.text import is_blank
 
 
@@ -63,7 +63,7 @@ class Approvals:
     def may_approve(self, proposal: Proposal) -> NotAllowed | None:
         """Why this person may not approve it, by the rules of the config; None if they may."""
         try:
-            self._operations.require_approver(proposal, self._who, self._origin)
+            require_may_approve(self._operations.rules, proposal, self._who, self._origin)
         except NotAllowed as fault:
             return fault
         return None

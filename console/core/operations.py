@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
 
-from console.core.access import AccessRules, Compare, changes_in, role_of, same_person
+from console.core.access import AccessRules, changes_in
 from console.core.advice import Advice, Step
 from console.core.backend import (
     Action,
@@ -31,12 +31,8 @@ from console.core.faults import (
     BackendFault,
     Fault,
     LeaseLost,
-    NoSuchOverride,
-    NoSuchPlan,
-    NotAllowed,
     NotConfirmed,
     NotPermitted,
-    OverrideRunning,
     PlanAltered,
     PlanStale,
     ReadOnlyRefused,
@@ -47,7 +43,6 @@ from console.core.faults import (
     Unreachable,
 )
 from console.core.override import (
-    INTERRUPTED,
     NOT_APPLIED,
     Override,
     OverrideState,
@@ -55,12 +50,12 @@ from console.core.override import (
     outcome_summary,
 )
 from console.core.pace import Canary, Now, Pace
-from console.core.plan import BackendPart, Digests, Plan, Selection
+from console.core.plan import BackendPart, Plan, Selection
 from console.core.plan_checks import altered, recorded_plan, require_plan_of, require_unaltered, require_unexpired
 from console.core.planner import NOT_ATTACHED, Planner, deletes_items
 from console.core.ports import Clock, Never, Stop, Trail
-from console.core.proposals import Proposal
-from console.core.reconcile import foreseen, rows_of, settle
+from console.core.proposals import Proposal, require_approved, require_may_approve
+from console.core.reconcile import NOT_KNOWN, Reconciler, foreseen
 from console.core.recovery import ItemResult, Result
 from console.core.session import NOBODY, NOWHERE
 from console.core.text import instant
@@ -71,7 +66,6 @@ Watcher = Callable[[Progress], None]
 _REFUSALS = (Refused, PlanAltered, NotPermitted)
 _ALTERED_MEANWHILE = "Its plan was altered in the trail while it was applied. The rest of it was not touched."
 NO_RULES = AccessRules()
-_NOT_KNOWN = "The outcome of its last items is not known yet."
 _NAP = 0.5
 _CAUSES_RECORDED = 50
 
@@ -113,6 +107,7 @@ class Operations:
         self._who, self._origin = who, origin
         self.rules = rules
         self._owner = owner or secrets.token_hex(8)
+        self._reconciler = Reconciler(trail, clock, self._owner, self.writable_backend)
         self._reach = reach
         self.budgets = {name: ReadingBudget() for name in backends} | dict(budgets or {})
         """The reading budget of each backend, which everything in this process shares."""
@@ -257,33 +252,7 @@ class Operations:
             self.rules.require(who, action, changes)
             self.rules.require_no_approval(plan)
             return
-        self.require_approver(proposal, who, confirmation.origin)
-
-    def require_approver(self, proposal: Proposal, who: Who, origin: Origin) -> None:
-        """Require that the rules let this person approve a proposal. One's own needs the right to make the change, and
-        can only be approved where nobody else has to."""
-        self.rules.require_approver(who, proposal.action, proposal.changes)
-        if not same_person(proposal.submitted, recorded(who, origin)):
-            return
-        rule = self.rules.approval_for(proposal.changes)
-        if rule is not None or proposal.second_person is not None:
-            where = "" if rule is None else rule.line
-            raise NotAllowed(f"{proposal.who} proposed this, so somebody else must approve it", where=where)
-        self.rules.require(who, proposal.action, proposal.changes)
-
-    def _require_approved(self, plan: Plan, override: Override) -> None:
-        """Require the approval that the rules of this process demand: who confirmed it may have used others."""
-        rule = self.rules.approval_for(changes_in(plan))
-        if rule is None:
-            return
-        name, confirmed = override.override_id, override.confirmed
-        fix = "Stop it, and submit the plan."
-        if confirmed.get("proposal") is None:
-            raise NotAllowed(f"Override {name} was confirmed without approval", where=rule.line, fix=fix)
-        submitted = self.trail.proposal(plan.id)
-        same_role = rule.compare is Compare.ROLE and role_of(confirmed) == submitted.role
-        if same_role or same_person(submitted.submitted, confirmed):
-            raise NotAllowed(f"Override {name} was approved by its proposer", where=rule.line, fix=fix)
+        require_may_approve(self.rules, proposal, who, confirmation.origin)
 
     def _require_confirmed(self, plan: Plan, confirmation: Confirmation, proposal: Proposal | None) -> None:
         end = plan.expires_at if proposal is None else proposal.expires_at
@@ -432,7 +401,7 @@ class Operations:
         require_plan_of(self.trail, plan, override)
         backends = self._written(plan)
         with self.recording_refusals(override=override.override_id):
-            self._require_approved(plan, override)
+            require_approved(self.trail, self.rules, plan, override)
             if not as_runner:
                 self.rules.require(who, str(plan.operation.action), changes_in(plan))
         confirmation = Confirmation(who, origin, override.reason, plan.changes, override.ticket)
@@ -452,10 +421,10 @@ class Operations:
     ) -> Override:
         self.trail.take_over(override.override_id, self._owner, self._clock.now(), confirmation)
         try:
-            self._settle(plan, override.override_id)
+            self._reconciler.settle_override(plan, override.override_id)
         except BackendFault as fault:
             state = OverrideState.QUEUED if as_runner else OverrideState.STOPPED
-            self._mark(override.override_id, state, f"{fault}. {_NOT_KNOWN}")
+            self._mark(override.override_id, state, f"{fault}. {NOT_KNOWN}")
             return self.trail.override(override.override_id)
         done, counts = self._done(plan, override.override_id), self.trail.override(override.override_id).counts
         authority = _authority(confirmation, override.override_id)
@@ -472,62 +441,7 @@ class Operations:
         another override runs there) stays unresolved. That is not a fault: the start goes on.
         """
         self.require_writable()
-        unresolved: dict[str, set[str]] = {}
-        for intent in self.trail.unresolved():
-            unresolved.setdefault(intent.override_id, set()).add(intent.backend)
-        return [
-            self.trail.override(override_id)
-            for override_id, where in unresolved.items()
-            if self._settled(override_id, where, who, origin)
-        ]
-
-    def _settled(self, override_id: str, where: set[str], who: Who, origin: Origin) -> bool:
-        try:
-            override = self.trail.override(override_id)
-            plan = self.trail.plan(override.plan_id)
-            digests = require_unaltered(self.trail, plan)
-            require_plan_of(self.trail, plan, override)
-            for part in plan.parts:
-                if part.backend in where:
-                    self.writable_backend(part).now()
-            confirmation = Confirmation(who, origin, override.reason, plan.changes, override.ticket)
-            self.trail.take_over(override_id, self._owner, self._clock.now(), confirmation)
-        except (BackendFault, NoSuchOverride, NoSuchPlan, OverrideRunning, PlanAltered, PlanStale, TrailBroken):
-            return False
-        try:
-            settled, note = self._settled_now(plan, digests, override_id)
-            self._mark_interrupted(override, note)
-        except LeaseLost:  # this process was suspended for so long that another one has taken over
-            return False
-        return settled
-
-    def _settled_now(self, plan: Plan, digests: Digests, override_id: str) -> tuple[bool, str]:
-        """Settle what is open, under the lease. Returns whether that was possible, and the note for the override."""
-        try:
-            with self.trail.holding(plan.id, digests):
-                self._settle(plan, override_id)
-        except (BackendFault, PlanAltered) as fault:
-            return False, f"{fault}. {_NOT_KNOWN}"
-        return True, "The outcome of its last items is on record."
-
-    def _mark_interrupted(self, before: Override, note: str) -> None:
-        """Set the state of an override after its last items were settled. What was confirmed for a runner and not
-        stopped waits for one again."""
-        waits = before.detached and before.state in (OverrideState.RUNNING, OverrideState.QUEUED)
-        why = f"{INTERRUPTED} {note}" if before.state in (OverrideState.RUNNING, OverrideState.QUEUED) else note
-        self._mark(before.override_id, OverrideState.QUEUED if waits else OverrideState.STOPPED, why)
-
-    def _settle(self, plan: Plan, override_id: str) -> None:
-        parts = {part.backend: part for part in plan.parts}
-        open_intents = self.trail.open_intents(override_id)
-        for intent in open_intents:
-            part = parts[intent.backend]
-            rows = rows_of(self.trail, intent)
-            outcomes = settle(plan, part, self.writable_backend(part), rows, intent.at, override_id)
-            action = str(plan.operation.action)
-            body = {"backend": part.backend, "action": action, "plan_hash": plan.hash, "settled": True}
-            with suppress(PlanStale):  # its own process was alive after all, and has recorded the outcome itself
-                self.trail.conclude(override_id, self._owner, intent.seq, outcomes, body, self._clock.now())
+        return self._reconciler.settle_abandoned(who, origin)
 
     def _done(self, plan: Plan, override_id: str) -> bytearray:
         done = bytearray(plan.changes)

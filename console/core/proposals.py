@@ -12,9 +12,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from console.core.access import Compare, role_of
+from console.core.access import AccessRules, Compare, changes_in, role_of, same_person
 from console.core.backend import Requeues
-from console.core.faults import BackendFault
+from console.core.confirm import Origin, Who, recorded
+from console.core.faults import BackendFault, NotAllowed
+from console.core.override import Override
 from console.core.plan import BackendPart, Plan
 from console.core.ports import Trail
 from console.core.reconcile import units_of
@@ -140,3 +142,31 @@ def _images(
         images = units.per_row(backend.images(units.changes))
         for row, change, image in zip(rows, units.per_row(units.changes), images, strict=True):
             yield row.key, image, change.before
+
+
+def require_may_approve(rules: AccessRules, proposal: Proposal, who: Who, origin: Origin) -> None:
+    """Require that the rules let this person approve a proposal. One's own needs the right to make the change, and can
+    only be approved where nobody else has to."""
+    rules.require_approver(who, proposal.action, proposal.changes)
+    if not same_person(proposal.submitted, recorded(who, origin)):
+        return
+    rule = rules.approval_for(proposal.changes)
+    if rule is not None or proposal.second_person is not None:
+        where = "" if rule is None else rule.line
+        raise NotAllowed(f"{proposal.who} proposed this, so somebody else must approve it", where=where)
+    rules.require(who, proposal.action, proposal.changes)
+
+
+def require_approved(trail: Trail, rules: AccessRules, plan: Plan, override: Override) -> None:
+    """Require the approval that these rules demand of an override: who confirmed it may have used others."""
+    rule = rules.approval_for(changes_in(plan))
+    if rule is None:
+        return
+    name, confirmed = override.override_id, override.confirmed
+    fix = "Stop it, and submit the plan."
+    if confirmed.get("proposal") is None:
+        raise NotAllowed(f"Override {name} was confirmed without approval", where=rule.line, fix=fix)
+    submitted = trail.proposal(plan.id)
+    same_role = rule.compare is Compare.ROLE and role_of(confirmed) == submitted.role
+    if same_role or same_person(submitted.submitted, confirmed):
+        raise NotAllowed(f"Override {name} was approved by its proposer", where=rule.line, fix=fix)

@@ -7,6 +7,7 @@ intent without an outcome can be settled by reading its rows again, and an overr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import chain, groupby
 from typing import NamedTuple, TypeVar
@@ -23,14 +24,27 @@ from console.core.backend import (
     UndoKind,
 )
 from console.core.capabilities import NamesColumns
+from console.core.confirm import Confirmation, Origin, Who
+from console.core.faults import (
+    BackendFault,
+    LeaseLost,
+    NoSuchOverride,
+    NoSuchPlan,
+    OverrideRunning,
+    PlanAltered,
+    PlanStale,
+    TrailBroken,
+)
 from console.core.item import ItemKey
-from console.core.override import NOT_APPLIED, Intent, ItemOutcome
+from console.core.override import INTERRUPTED, NOT_APPLIED, Intent, ItemOutcome, Override, OverrideState
 from console.core.pace import Canary, Now
-from console.core.plan import BackendPart, Plan, PlanRow
-from console.core.ports import Trail
+from console.core.plan import BackendPart, Digests, Plan, PlanRow
+from console.core.plan_checks import require_plan_of, require_unaltered
+from console.core.ports import Clock, Trail
 from console.core.recovery import Requeued
 
 T = TypeVar("T")
+NOT_KNOWN = "The outcome of its last items is not known yet."
 
 
 class Units(NamedTuple):
@@ -183,3 +197,76 @@ def _settled(change: Change, now: Image | None) -> tuple[str, str]:
     if now == change.before:
         return NOT_APPLIED, "found by reading again"
     return OutcomeKind.UNKNOWN.value, "found by reading again: changed by its system since"
+
+
+class Reconciler:
+    """Settles intents that have no outcome: reads their items again, and records what happened to them."""
+
+    def __init__(
+        self, trail: Trail, clock: Clock, owner: str, backend_of: Callable[[BackendPart], Requeues]
+    ) -> None:
+        self._trail = trail
+        self._clock = clock
+        self._owner = owner
+        self._backend_of = backend_of
+
+    def settle_override(self, plan: Plan, override_id: str) -> None:
+        """Settle the open intents of an override of which this process has the lease."""
+        parts = {part.backend: part for part in plan.parts}
+        open_intents = self._trail.open_intents(override_id)
+        for intent in open_intents:
+            part = parts[intent.backend]
+            rows = rows_of(self._trail, intent)
+            outcomes = settle(plan, part, self._backend_of(part), rows, intent.at, override_id)
+            action = str(plan.operation.action)
+            body = {"backend": part.backend, "action": action, "plan_hash": plan.hash, "settled": True}
+            with suppress(PlanStale):  # its own process was alive after all, and has recorded the outcome itself
+                self._trail.conclude(override_id, self._owner, intent.seq, outcomes, body, self._clock.now())
+
+    def settle_abandoned(self, who: Who, origin: Origin) -> list[Override]:
+        """Settle the open intents of every process that is gone. Returns the overrides for which that was possible."""
+        unresolved: dict[str, set[str]] = {}
+        for intent in self._trail.unresolved():
+            unresolved.setdefault(intent.override_id, set()).add(intent.backend)
+        return [
+            self._trail.override(override_id)
+            for override_id, where in unresolved.items()
+            if self._take_over_and_settle(override_id, where, who, origin)
+        ]
+
+    def _take_over_and_settle(self, override_id: str, where: set[str], who: Who, origin: Origin) -> bool:
+        try:
+            override = self._trail.override(override_id)
+            plan = self._trail.plan(override.plan_id)
+            digests = require_unaltered(self._trail, plan)
+            require_plan_of(self._trail, plan, override)
+            for part in plan.parts:
+                if part.backend in where:
+                    self._backend_of(part).now()
+            confirmation = Confirmation(who, origin, override.reason, plan.changes, override.ticket)
+            self._trail.take_over(override_id, self._owner, self._clock.now(), confirmation)
+        except (BackendFault, NoSuchOverride, NoSuchPlan, OverrideRunning, PlanAltered, PlanStale, TrailBroken):
+            return False
+        try:
+            settled, note = self._settled_now(plan, digests, override_id)
+            self._mark_interrupted(override, note)
+        except LeaseLost:  # this process was suspended for so long that another one has taken over
+            return False
+        return settled
+
+    def _settled_now(self, plan: Plan, digests: Digests, override_id: str) -> tuple[bool, str]:
+        """Settle what is open, under the lease. Returns whether that was possible, and the note for the override."""
+        try:
+            with self._trail.holding(plan.id, digests):
+                self.settle_override(plan, override_id)
+        except (BackendFault, PlanAltered) as fault:
+            return False, f"{fault}. {NOT_KNOWN}"
+        return True, "The outcome of its last items is on record."
+
+    def _mark_interrupted(self, before: Override, note: str) -> None:
+        """Set the state of an override after its last items were settled. What was confirmed for a runner and not
+        stopped waits for one again."""
+        interrupted = before.state in (OverrideState.RUNNING, OverrideState.QUEUED)
+        state = OverrideState.QUEUED if interrupted and before.detached else OverrideState.STOPPED
+        why = f"{INTERRUPTED} {note}" if interrupted else note
+        self._trail.mark(before.override_id, state, why, self._clock.now(), owner=self._owner)

@@ -169,7 +169,7 @@ def test_the_database_refuses_even_a_changed_program(team: Team, monkeypatch: py
     """Without any of our own checks the constraint and the triggers hold."""
     plan, proposal = team.submitted()
     operations, approvals = team.seat(ANN)
-    monkeypatch.setattr(Operations, "require_approver", lambda *_: None)
+    monkeypatch.setattr("console.core.operations.require_may_approve", lambda *_: None)
     monkeypatch.setattr(Proposal, "role", property(lambda _: "another one"))
     with pytest.raises(Fault, match="somebody_else_approves"):
         approvals.approve(proposal, 10)
@@ -354,7 +354,7 @@ def test_check_warns_who_owns_the_trail(team: Team, capsys: pytest.CaptureFixtur
     team.sql("ALTER TABLE retriage_trail.proposal DROP CONSTRAINT somebody_else_approves")
     operations, _ = team.seat(ANN)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Operations, "require_approver", lambda *_: None)
+        patch.setattr("console.core.operations.require_may_approve", lambda *_: None)
         patch.setattr(Proposal, "role", property(lambda _: "another one"))
         plan = team.seat(ANN)[1].plan(proposal)
         operations.carry_out(plan, _by(ANN, plan), proposal=proposal)
