@@ -12,7 +12,6 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -26,15 +25,16 @@ from console.core.cause_life import CauseLife
 from console.core.faults import Fault
 from console.core.item import ItemKey
 from console.core.session import Session
-from console.core.text import plural
-from console.ui import safe, themes
+from console.ui import lazy_screens, safe, themes
 from console.ui.actions import bindings_of, key_words
 from console.ui.advice import fault_text
 from console.ui.backend_calls import BackendCallers, CancelFlag, in_thread, off_loop
 from console.ui.health import Monitor
+from console.ui.lazy_screens import CommandScreen, HelpScreen, ItemScreen, PickScreen, QuitScreen
 from console.ui.live_overrides import LiveOverrides
 from console.ui.messages import HealthChanged, HookFailed, OverrideHappened, OverrideProgressed
 from console.ui.notices import desktop_notification
+from console.ui.override_dialogs import OverrideDialogs
 from console.ui.places import PlaceHistory, Visit
 from console.ui.recording import record_while_open
 from console.ui.screens.base import BaseScreen
@@ -45,10 +45,8 @@ from console.ui.widgets.top_bar import Tab
 from console.ui.worker_errors import ReportsWorkerErrors
 
 if TYPE_CHECKING:
-    from console.core.confirm import Confirmation
     from console.core.events import OverrideEvent
-    from console.core.override import Override
-    from console.core.plan import Plan, Selection
+    from console.core.plan import Selection
     from console.core.proposals import Proposal
     from console.ui.tour import Tour
 
@@ -87,32 +85,13 @@ def run_console(
     return app.return_code or 0
 
 
-def lazy_screen(module: str, name: str) -> Callable[..., Any]:
-    """A screen whose module is imported when it is first made, to keep the start short."""
-    return lambda *args, **more: getattr(import_module(f"console.ui.screens.{module}"), name)(*args, **more)
-
-
-ItemScreen, HelpScreen = lazy_screen("item", "ItemScreen"), lazy_screen("help", "HelpScreen")
-PlanScreen, OverrideScreen = lazy_screen("plan", "PlanScreen"), lazy_screen("override", "OverrideScreen")
-ProposedPlanScreen = lazy_screen("proposals", "ProposedPlanScreen")
-ResumeScreen, QuitScreen = lazy_screen("confirm", "ResumeScreen"), lazy_screen("confirm", "QuitScreen")
-PickScreen, Choice = lazy_screen("pick", "PickScreen"), lazy_screen("pick", "Choice")
-CommandScreen = lazy_screen("pick", "CommandScreen")
-
-
 class Console(ReportsWorkerErrors, PatchedApp[str]):
     """Opens on the StartupScreen. Every other screen is made after the session is open, and can rely on it."""
 
     TITLE = "Retriage"
     CSS_PATH = Path(__file__).with_name("console.tcss")
     BINDINGS: ClassVar[list[BindingType]] = list(bindings_of(EVERYWHERE))
-    MODES: ClassVar[dict[str, Any]] = {
-        "overview": lazy_screen("overview", "OverviewScreen"),
-        "failures": lazy_screen("failures", "FailuresScreen"),
-        "causes": lazy_screen("causes", "CausesScreen"),
-        "trail": lazy_screen("trail", "TrailScreen"),
-        "proposals": lazy_screen("proposals", "ProposalsScreen"),
-    }
+    MODES: ClassVar[dict[str, Any]] = lazy_screens.PLACES
     ENABLE_COMMAND_PALETTE = False
     """The palette is one of ours, see `action_palette`."""
 
@@ -147,6 +126,7 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         self._tour: Tour | None = None
         self._history = PlaceHistory()
         self._quitting = CancelFlag()
+        self.override_dialogs = OverrideDialogs(self)
         self.signals = ClosingSignals()
         self._news: set[str] = set()
         """Overrides that have ended and were not looked at since."""
@@ -193,21 +173,21 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         self._use(session)
         for watch in self.monitor.watches():
             self.start(watch, "monitor", exclusive=False)
-        await self._show(self._first_place)
+        await self.show_place(self._first_place)
         if self._guided:
             self.action_tour()
-        self.start(self._offer_resume, "resume")
+        self.start(self.override_dialogs.report_unfinished, "resume")
         self.start(self._count_proposals, "proposals")
         budgets = {caller.name: caller.budget for caller in self.callers}
         in_thread(lambda: record_while_open(session, budgets, self._quitting, self._recording_failed))
         await self.monitor.answered(within=3.0)
-        await off_loop(_import_screens)
+        await off_loop(lazy_screens.import_all)
         resume_collector()
 
     def _open(self) -> Session:
         """In a thread: also import the first screen, which the first frame does not need."""
         session = self._open_session()
-        import_module(f"console.ui.screens.{self._first_place}")
+        lazy_screens.import_place(self._first_place)
         return session
 
     def _use(self, session: Session) -> None:
@@ -342,7 +322,7 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         """The filter with which this place was entered last."""
         return self._history.arrived_with(place)
 
-    async def _show(self, place: str) -> None:
+    async def show_place(self, place: str) -> None:
         """Go to a place and close the screens on top of it. During startup, choose it as the first one."""
         if self.loading_session:
             self._first_place = place
@@ -355,7 +335,7 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
 
     async def _enter(self, place: str) -> None:
         await self.switch_mode(place)
-        self._close_above(place)
+        self.close_above(place)
 
     def back_step(self) -> Callable[[], Any] | None:
         """What escape does now: undo something on the screen, close it, or return to the last place."""
@@ -378,8 +358,8 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
             self.screen.narrow(visit.before)
         await self._enter(visit.place)
 
-    def _close_above(self, place: str) -> None:
-        """The closed screens are not awaited: the key may have come from one of them."""
+    def close_above(self, place: str) -> None:
+        """Close the screens on top of a place. They are not awaited: the key may have come from one of them."""
         while not (isinstance(self.screen, BaseScreen) and place == self.screen.PLACE):
             self.pop_screen()
 
@@ -422,29 +402,8 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         self._news.discard(override_id or "")
 
     def plan(self, selection: Selection, action: str = "requeue") -> None:
-        """Preview an action on this selection; carry it out once it is confirmed."""
-        self._plan(PlanScreen(selection, action))
-
-    def plan_undo(self, override_id: str) -> None:
-        """Preview the undo of an override; carry it out once it is confirmed."""
-        self._plan(PlanScreen(None, undo_of=override_id))
-
-    def _plan(self, screen: Screen[Any]) -> None:
-        if not self._refuse_while_running():
-            self.push_screen(screen, self._confirmed)
-
-    def _refuse_while_running(self) -> bool:
-        if self.live_overrides.running:
-            self.hint(f"An override is already running. Press {self.key('override')} to see it.", severity="warning")
-        return self.live_overrides.running
-
-    def _confirmed(self, answer: tuple[Plan, Confirmation] | None) -> None:
-        if answer is not None:
-            for screen in self.screen_stack:
-                if isinstance(screen, BaseScreen):
-                    screen.planned()
-            self.live_overrides.carry_out(*answer)
-            self._show_own_override()
+        """Preview an action on what a list has selected; carry it out once it is confirmed."""
+        self.override_dialogs.plan(selection, action)
 
     # -- proposals ---------------------------------------------------------------------------------
 
@@ -462,74 +421,6 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         key = self.key("proposals")
         self.say(f"Submitted as proposal {proposal.plan_id}. Nothing is changed until it is approved; {key} lists it.")
 
-    def show_proposal(self, proposal: Proposal) -> None:
-        """Show the plan of a proposal, and what has changed since. It can be approved there."""
-        self.push_screen(ProposedPlanScreen(proposal), partial(self._approved, proposal))
-
-    def _approved(self, proposal: Proposal, answer: tuple[Plan, Confirmation] | None) -> None:
-        if answer is not None and not self._refuse_while_running():
-            plan, confirmation = answer
-            self.live_overrides.approve(plan, proposal, confirmation.count, confirmation.reason)
-            self._show_own_override()
-
-    def resume(self, override: Override) -> None:
-        if override.state.over:
-            self.hint("This override is finished. There is nothing to resume.")
-        elif not self._refuse_while_running():
-            self.start(partial(self._resume, override), "resume")
-
-    async def _resume(self, override: Override) -> None:
-        trail, operations = self.session.trail, self.session.operations
-        assert trail is not None
-        assert operations is not None
-        plan = await off_loop(lambda: trail.plan(override.plan_id))
-        form = await off_loop(lambda: operations.resume_form(override.override_id))
-        if form is None:
-            self._continue(plan, override, None)
-        else:
-            answered = partial(self._resume_confirmed, plan, override)
-            known = self.live_overrides.known(override.override_id)
-            watched = known.results if known is not None else None
-            results = watched.counts if watched is not None and watched.total else override.results
-            self.push_screen(ResumeScreen(override, form, results), answered)
-
-    def _resume_confirmed(self, plan: Plan, override: Override, count: int | None) -> None:
-        if count is not None:
-            self._continue(plan, override, count)
-
-    def _continue(self, plan: Plan, override: Override, count: int | None) -> None:
-        self.live_overrides.resume(plan, override.override_id, sum(override.counts.values()), count)
-        self._show_own_override()
-
-    def _show_own_override(self) -> None:
-        """Show the override that this console carries out, and close what is on top of it."""
-        own = self.live_overrides.latest
-        stack = (screen for screen in self.screen_stack if isinstance(screen, BaseScreen))
-        shown = [screen for screen in stack if screen.PLACE == "override"]
-        if shown:
-            self._close_above("override")
-        if not any(getattr(screen, "followed", None) is own for screen in shown):
-            if shown:
-                self.pop_screen()
-            self.push_screen(OverrideScreen(own))
-
-    def show_override(self, override: Override) -> None:
-        """Open an override of the trail."""
-        self.push_screen(OverrideScreen(self.live_overrides.of(override)))
-
-    async def _offer_resume(self) -> None:
-        """Report overrides that a crash or a lost connection left unfinished."""
-        trail = self.session.trail
-        if trail is None:
-            return
-        unresolved = await off_loop(trail.unresolved)
-        stopped = [o for o in await off_loop(lambda: trail.overrides(50)) if o.interrupted]
-        if unresolved or stopped:
-            count = len({intent.override_id for intent in unresolved} | {o.override_id for o in stopped})
-            what = f"{count} {plural(count, 'override is', 'overrides are')}"
-            resume = "" if self.session.read_only else f" and {self.key('resume', 'trail')} to resume"
-            self.say(f"{what} not finished. Press {self.key('trail')} for the Trail{resume}.", severity="warning")
-
     # -- actions -----------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -543,29 +434,29 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         return super().check_action(action, parameters)
 
     async def action_overview(self) -> None:
-        await self._show("overview")
+        await self.show_place("overview")
 
     async def action_failures(self) -> None:
-        await self._show("failures")
+        await self.show_place("failures")
 
     async def action_causes(self) -> None:
-        await self._show("causes")
+        await self.show_place("causes")
 
     async def action_trail(self) -> None:
-        await self._show("trail")
+        await self.show_place("trail")
 
     async def action_proposals(self) -> None:
         if not self.loading_session and self.session.approvals is None:
             self.hint("There is no trail, so there are no proposals.")
         else:
-            await self._show("proposals")
+            await self.show_place("proposals")
 
     def action_override(self) -> None:
         if self.live_overrides.latest is None:
             key = self.key("requeue", "failures")
             self.hint(f"No override was started in this console. Press {key} on an item to plan one.")
         else:
-            self._show_own_override()
+            self.override_dialogs.show_own()
 
     async def action_quit(self) -> None:
         if self.loading_session or not self.live_overrides.running:
@@ -617,35 +508,15 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         self.push_screen(CommandScreen(command), lambda copy: self.copy(command, "the command") if copy else None)
 
     def action_palette(self) -> None:
-        from console.ui.palette import commands
+        from console.ui import palette
 
-        self.push_screen(PickScreen("Commands", commands(self)), self._run_command)
-
-    async def _run_command(self, chosen: str | None) -> None:
-        kind, _, rest = (chosen or "").partition(" ")
-        if kind == "theme":
-            self.theme = rest
-        elif kind == "action":
-            place, _, name = rest.partition(".")
-            if place in self.MODES:
-                await self._show(place)
-            target = self if place == EVERYWHERE else self.screen
-            await self.run_action(name, target)
+        self.push_screen(PickScreen("Commands", palette.commands(self)), partial(palette.run_command, self))
 
     def action_go_to(self) -> None:
-        from console.ui.palette import destinations
+        from console.ui import palette
 
         free = "an item's key, a screen, a system or a view"
-        self.push_screen(PickScreen("Go to", destinations(self), free=free), self._go)
-
-    async def _go(self, chosen: str | None) -> None:
-        kind, _, rest = (chosen or "").partition(" ")
-        if kind == "place":
-            await self._show(rest)
-        elif kind == "filter":
-            self.show_failures(rest)
-        elif chosen:
-            self.open_key(chosen)
+        self.push_screen(PickScreen("Go to", palette.destinations(self), free=free), partial(palette.go_to, self))
 
     def open_key(self, text: str) -> None:
         """Open the item with this key."""
@@ -656,10 +527,3 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
         self.session.backend(key.backend)
         detail = await self.callers[key.backend].call(lambda backend: backend.item(key, self.session.clock.now()))
         self.push_screen(ItemScreen(detail.item))
-
-
-def _import_screens() -> None:
-    for module in (
-        "overview", "failures", "item", "arrange", "export", "causes", "trail", "help", "pick", "override", "proposals",
-    ):
-        import_module(f"console.ui.screens.{module}")

@@ -1,4 +1,4 @@
-"""What the palette and the go-to dialog offer: every command, screen, system, view and theme."""
+"""What the palette and the go-to dialog offer, and what a choice does: commands, screens, systems, views and themes."""
 
 from __future__ import annotations
 
@@ -27,6 +27,18 @@ def commands(app: Console) -> list[Choice]:
     found += [_only_there(app, action) for action in elsewhere if not _works_from_other_screens(action)]
     themes = sorted(app.available_themes)
     return found + [Choice(f"theme {name}", f"Theme: {name}", _theme_hint(app, name)) for name in themes]
+
+
+async def run_command(app: Console, chosen: str | None) -> None:
+    """Do what was chosen among `commands`."""
+    kind, _, rest = (chosen or "").partition(" ")
+    if kind == "theme":
+        app.theme = rest
+    elif kind == "action":
+        place, _, name = rest.partition(".")
+        if place in app.MODES:
+            await app.show_place(place)
+        await app.run_action(name, app if place == EVERYWHERE else app.screen)
 
 
 def _other_places(app: Console, here: str) -> list[str]:
@@ -72,6 +84,17 @@ def _theme_hint(app: Console, name: str) -> str:
 def destinations(app: Console) -> list[Choice]:
     """Screens, systems and views to go to."""
     return [*_places(app), *_systems(app), *_views(app)]
+
+
+async def go_to(app: Console, chosen: str | None) -> None:
+    """Go to what was chosen among `destinations`, or to the item whose key was typed."""
+    kind, _, rest = (chosen or "").partition(" ")
+    if kind == "place":
+        await app.show_place(rest)
+    elif kind == "filter":
+        app.show_failures(rest)
+    elif chosen:
+        app.open_key(chosen)
 
 
 def _places(app: Console) -> Iterator[Choice]:

@@ -248,7 +248,7 @@ class OverrideScreen(BaseScreen):
         elif view.state is OverrideState.PAUSED and (self.followed.running or self._is_alive()):
             self._request("continue")
         elif self._override is not None:
-            self.console_app.resume(self._override)
+            self.console_app.override_dialogs.resume(self._override)
 
     def _is_alive(self) -> bool:
         return self._override is not None and self._override.alive
@@ -270,7 +270,7 @@ class OverrideScreen(BaseScreen):
 
     def action_undo(self) -> None:
         if self.followed.override_id is not None:
-            self.console_app.plan_undo(self.followed.override_id)
+            self.console_app.override_dialogs.plan_undo(self.followed.override_id)
 
     def action_copy(self) -> None:
         if self.followed.override_id is not None:

@@ -217,12 +217,12 @@ class ProposalsScreen(EntriesScreen):
         if proposal.override_id is not None:
             self.start(partial(self._open_override, proposal.override_id), "open")
         else:
-            self.console_app.show_proposal(proposal)
+            self.console_app.override_dialogs.show_proposal(proposal)
 
     async def _open_override(self, override_id: str) -> None:
         trail = self.session.trail
         if trail is not None:
-            self.console_app.show_override(await off_loop(lambda: trail.override(override_id)))
+            self.console_app.override_dialogs.show(await off_loop(lambda: trail.override(override_id)))
 
     def action_approve(self) -> None:
         if (proposal := self.table.proposal) is None:
@@ -230,7 +230,7 @@ class ProposalsScreen(EntriesScreen):
         if why := self._known.refusals.get(proposal.plan_id):
             self.console_app.hint(f"You cannot approve it. {why}", severity="warning")
         else:
-            self.console_app.show_proposal(proposal)
+            self.console_app.override_dialogs.show_proposal(proposal)
 
     def action_decline(self) -> None:
         if (proposal := self.table.proposal) is None:

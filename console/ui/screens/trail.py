@@ -291,7 +291,7 @@ class TrailScreen(EntriesScreen):
 
     def action_open(self) -> None:
         if (override := self._override()) is not None:
-            self.console_app.show_override(override)
+            self.console_app.override_dialogs.show(override)
 
     def action_resume(self) -> None:
         override, operations = self._override(), self.session.operations
@@ -301,11 +301,11 @@ class TrailScreen(EntriesScreen):
             self.start(partial(off_loop, partial(operations.proceed, override.override_id)), "request", exclusive=False)
             self.console_app.say("Continuing")
         else:
-            self.console_app.resume(override)
+            self.console_app.override_dialogs.resume(override)
 
     def action_undo(self) -> None:
         if (override := self._override()) is not None:
-            self.console_app.plan_undo(override.override_id)
+            self.console_app.override_dialogs.plan_undo(override.override_id)
 
     def action_verify(self) -> None:
         self.start(self._verify, "verify")
