@@ -1,7 +1,8 @@
 """The command line: arguments → settings → a command or the console, and the exit code.
 
-With `console.sessions` the only module that may import everything. Imports are late on purpose: `--version` and `--help` load no libraries,
-no command loads Textual, and a mistake in the config is reported before a database driver is loaded.
+With `console.sessions` the only module that may import everything. Imports are late on purpose: `--version` and
+`--help` load no libraries, no command loads Textual, and a mistake in the config is reported before a database driver
+is loaded.
 """
 
 from __future__ import annotations
