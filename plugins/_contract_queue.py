@@ -120,13 +120,16 @@ def _iso_seconds(text: str) -> float | None:
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
-def may_retry(attempts: int, max_retries: int) -> bool:
-    """Whether a failed task is tried again; `attempts` already counts the execution that failed."""
-    return attempts < max_retries
+def delay_after_failure(
+    policy: RetryPolicy, attempts: int, max_retries: Any, chance: random.Random
+) -> timedelta | None:
+    """How long a task waits after a failure; None if it is final. The queue decides this, not the worker.
 
-
-def retry_delay(policy: RetryPolicy, attempts: int, chance: random.Random) -> timedelta:
-    """How long a failed task waits. The queue decides this, not the worker."""
+    `attempts` already counts the execution that failed: with max_retries 3 the third failure is final.
+    """
+    limit = policy.max_attempts if max_retries is None else whole_number(max_retries)
+    if limit is not None and attempts >= limit:
+        return None
     bounds = policy.delay_after(attempts)
     if bounds is None:
         return timedelta(0)

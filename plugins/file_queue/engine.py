@@ -137,7 +137,7 @@ class FileTaskQueue:
         return self._finish(task, None, json.loads(handlers.as_json(result)))
 
     def fail(self, task: Claimed, error: str) -> bool:
-        """Record a failure. With max_retries 3 the third failure is final."""
+        """Record a failure. The queue's delays decide whether it runs again."""
         return self._finish(task, error, None)
 
     def _finish(self, task: Claimed, error: str | None, result: object) -> bool:
@@ -179,14 +179,12 @@ class FileTaskQueue:
         if error is None:
             return fields, State.DONE
         finished = {**fields, "updated_at": self._now()}
-        own = fields.get("max_retries")
-        limit = self._policy.max_attempts if own is None else whole_number(own)
-        if limit is not None and not contract.may_retry(attempts, limit):
+        delay = contract.delay_after_failure(self._policy, attempts, fields.get("max_retries"), self._chance)
+        if delay is None:
             return {**finished, "status": "FAILED"}, State.DONE
         schedule = fields.get("schedule")
         kept = schedule if isinstance(schedule, dict) else {}
-        eta = self._now(contract.retry_delay(self._policy, attempts, self._chance))
-        return {**finished, "status": "PENDING", "schedule": {**kept, "eta": eta}}, State.TASK
+        return {**finished, "status": "PENDING", "schedule": {**kept, "eta": self._now(delay)}}, State.TASK
 
     def _write_result(self, task: Claimed, fields: Fields, error: str | None, result: object) -> None:
         content: Fields = {

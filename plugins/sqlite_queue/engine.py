@@ -263,7 +263,7 @@ class ContractQueue(_Queue):
         )
 
     def fail(self, task: Claimed, error: str) -> bool:
-        """The predicate is on the counter after the claim: with max_retries 3 the third failure is final."""
+        """Record a failure. The queue's delays decide whether it runs again."""
 
         def fail(writer: Writer) -> bool:
             rows = writer.execute(
@@ -272,16 +272,15 @@ class ContractQueue(_Queue):
             )
             if not rows:
                 return False
-            limit = self._policy.max_attempts if rows[0][0] is None else whole_number(rows[0][0])
-            again = limit is None or contract.may_retry(task.attempts, limit)
-            eta = self._now(contract.retry_delay(self._policy, task.attempts, self._chance)) if again else None
+            delay = contract.delay_after_failure(self._policy, task.attempts, rows[0][0], self._chance)
+            eta = None if delay is None else self._now(delay)
             won = writer.execute(
                 "UPDATE tasks SET status = ?, eta = coalesce(?, eta), schedule = coalesce(?, schedule), updated_at = ?"
                 " WHERE id = ? AND status = 'RUNNING' AND attempts = ? RETURNING last_attempt_at",
                 (
-                    "PENDING" if again else "FAILED",
+                    "FAILED" if eta is None else "PENDING",
                     eta,
-                    contract.with_eta(rows[0][1], eta) if again else None,
+                    None if eta is None else contract.with_eta(rows[0][1], eta),
                     self._now(),
                     task.id,
                     task.attempts,
