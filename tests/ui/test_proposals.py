@@ -67,7 +67,7 @@ def pending(folder: Path) -> int:
 async def listed(pilot: Pilot[None]) -> ProposalsScreen:
     """Go to Proposals, and wait for the list."""
     await pilot.press("6")
-    await until(pilot, lambda: isinstance(pilot.app.screen, ProposalsScreen) and pilot.app.screen.table.proposal)
+    await until(pilot, lambda: isinstance(pilot.app.screen, ProposalsScreen) and pilot.app.screen.table.entry)
     screen = pilot.app.screen
     assert isinstance(screen, ProposalsScreen)
     return screen

@@ -37,6 +37,7 @@ from console.ui.report import ask_for_report
 from console.ui.screens.base import BaseScreen
 from console.ui.screens.export import ExportScreen
 from console.ui.widgets.charts import bar
+from console.ui.widgets.entry_table import EntryTable
 from console.ui.widgets.line_table import LineTable
 from console.ui.widgets.status_line import StatusLine
 from console.ui.widgets.text_pane import Panel, TextPane, wrapped
@@ -61,37 +62,23 @@ _ITEM_COLUMNS = (
 )
 
 
-class FigureList(LineTable):
+class FigureList(EntryTable[Figure]):
     """The numbers of an override. Enter lists the items behind the one under the cursor."""
-
-    figures: reactive[Sequence[Figure]] = reactive(tuple, init=False, repaint=False)
 
     class Chosen(Message):
         """A number was double-clicked."""
 
     def __init__(self) -> None:
         super().__init__(_FIGURE_COLUMNS, margin=1)
-        self._at_cursor = ""
 
-    @property
-    def figure(self) -> Figure | None:
-        return self.figures[self.cursor] if self.cursor < len(self.figures) else None
-
-    def total(self) -> int:
-        return len(self.figures)
-
-    def watch_figures(self, figures: Sequence[Figure]) -> None:
-        rows = (row for row, figure in enumerate(figures) if figure.id == self._at_cursor)
-        self.rows_changed(next(rows, None))
-
-    def moved(self) -> None:
-        self._at_cursor = self.figure.id if self.figure is not None else ""
+    def identity(self, entry: Figure) -> str:
+        return entry.id
 
     def stamp(self, row: int) -> object:
-        return self.figures[row]
+        return self.entries[row]
 
     def cells_at(self, row: int) -> Sequence[Cell]:
-        _, sign, label, count, tone, share, meaning = self.figures[row]
+        _, sign, label, count, tone, share, meaning = self.entries[row]
         shown = tone if count else "muted"
         return (
             Cell(f"{sign} {safe.line(label)}", shown),
@@ -188,8 +175,8 @@ class OverrideScreen(BaseScreen):
         )
         title.right = safe.phrase("[$muted]$by[/] ", by=view.by_whom() or self.session.who.login)
         figures = view.figures()
-        if list(figures) != list(self.query_one(FigureList).figures):
-            self.query_one(FigureList).figures = figures
+        if list(figures) != list(self.query_one(FigureList).entries):
+            self.query_one(FigureList).entries = figures
         left, width = self.size.height - 3, max(self.size.width - 2, 20)  # without the bars and the title
         headline, steps = list(view.headline()), list(view.steps())
         if self.size.height < _LOW:
@@ -230,13 +217,13 @@ class OverrideScreen(BaseScreen):
             case _ if need == UNDOABLE:
                 return view.action != Action.UNDO and bool(view.counts.get(OutcomeKind.APPLIED))
             case _ if need == A_NUMBER:
-                figure = self.query_one(FigureList).figure
+                figure = self.query_one(FigureList).entry
                 return figure is not None and figure.items > 0 and figure.id != NOT_READ
         return super().has(need)
 
     @on(FigureList.Chosen)
     def action_open(self) -> None:
-        figure = self.query_one(FigureList).figure
+        figure = self.query_one(FigureList).entry
         if figure is not None and self.has(A_NUMBER):
             self.app.push_screen(OverrideItemsScreen(self.followed, figure, self._view().action))
 

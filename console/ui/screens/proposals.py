@@ -10,7 +10,6 @@ from textual import on
 from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
-from textual.reactive import reactive
 
 from console.actions.catalogue import A_PROPOSAL, AN_OPEN_PROPOSAL
 from console.core.approvals import Approvals
@@ -34,7 +33,7 @@ from console.ui.preview import PlannedItem
 from console.ui.screens.base import EntriesScreen
 from console.ui.screens.pick import PickScreen
 from console.ui.screens.plan import PlanScreen
-from console.ui.widgets.line_table import LineTable
+from console.ui.widgets.entry_table import EntryTable
 from console.ui.widgets.status_line import StatusLine
 from console.ui.widgets.text_pane import Line
 
@@ -63,10 +62,8 @@ def _change(proposal: Proposal, actions: Actions) -> str:
     return f"{proposal.action if known is None else known.label} {thousands(proposal.items)}"
 
 
-class ProposalList(LineTable):
-    """Newest first. The cursor stays on its proposal."""
-
-    proposals: reactive[Sequence[Proposal]] = reactive(tuple, init=False, repaint=False)
+class ProposalList(EntryTable[Proposal]):
+    """Newest first."""
 
     class Moved(Message):
         """Another proposal is under the cursor."""
@@ -75,29 +72,20 @@ class ProposalList(LineTable):
         super().__init__(_COLUMNS, margin=1)
         self.actions: Actions = {}
         """The plugins' own actions, for their words."""
-        self._at_cursor: str | None = None
 
-    @property
-    def proposal(self) -> Proposal | None:
-        return self.proposals[self.cursor] if self.cursor < len(self.proposals) else None
-
-    def total(self) -> int:
-        return len(self.proposals)
-
-    def watch_proposals(self, proposals: Sequence[Proposal]) -> None:
-        rows = (row for row, proposal in enumerate(proposals) if proposal.plan_id == self._at_cursor)
-        self.rows_changed(next(rows, None))
+    def identity(self, entry: Proposal) -> str:
+        return entry.plan_id
 
     def moved(self) -> None:
-        self._at_cursor = None if self.proposal is None else self.proposal.plan_id
+        super().moved()
         self.screen.refresh_bindings()
         self.post_message(self.Moved())
 
     def stamp(self, row: int) -> object:
-        return self.proposals[row].plan_id, self.proposals[row].state
+        return self.entries[row].plan_id, self.entries[row].state
 
     def cells_at(self, row: int) -> Sequence[Cell]:
-        proposal = self.proposals[row]
+        proposal = self.entries[row]
         return (
             Cell(moment(proposal.submitted_at), "muted"),
             _LOOKS[proposal.state],
@@ -166,8 +154,8 @@ class ProposalsScreen(EntriesScreen):
     def _ready(self, message: ProposalsReady) -> None:
         table, found = self.table, list(message.proposals)
         self._known, table.actions = message, self.session.actions
-        if found != list(table.proposals):
-            table.proposals = found
+        if found != list(table.entries):
+            table.entries = found
         self.show_list(filled=bool(found), fault=message.fault)
         self._show_entry()
         waiting = sum(proposal.state is ProposalState.OPEN for proposal in found)
@@ -190,7 +178,7 @@ class ProposalsScreen(EntriesScreen):
 
     @on(ProposalList.Moved)
     def _show_entry(self) -> None:
-        proposal = self.table.proposal
+        proposal = self.table.entry
         lines: tuple[Line, ...] = ()
         if proposal is not None:
             lines = tuple(_facts(proposal))
@@ -201,18 +189,18 @@ class ProposalsScreen(EntriesScreen):
     # -- actions -----------------------------------------------------------------------------------
 
     def has(self, need: str) -> bool:
-        proposal = self.table.proposal
+        proposal = self.table.entry
         if need == AN_OPEN_PROPOSAL:
             return proposal is not None and proposal.state is ProposalState.OPEN
         return proposal is not None if need == A_PROPOSAL else super().has(need)
 
     def command(self) -> Sequence[str]:
-        proposal = self.table.proposal
+        proposal = self.table.entry
         return ["proposals", "list"] if proposal is None else ["proposals", "show", proposal.plan_id]
 
     def action_open(self) -> None:
         """Show the plan; of an approved one, the override."""
-        if (proposal := self.table.proposal) is None:
+        if (proposal := self.table.entry) is None:
             return
         if proposal.override_id is not None:
             self.start(partial(self._open_override, proposal.override_id), "open")
@@ -225,7 +213,7 @@ class ProposalsScreen(EntriesScreen):
             self.console_app.override_dialogs.show(await off_loop(lambda: trail.override(override_id)))
 
     def action_approve(self) -> None:
-        if (proposal := self.table.proposal) is None:
+        if (proposal := self.table.entry) is None:
             return
         if why := self._known.refusals.get(proposal.plan_id):
             self.console_app.hint(f"You cannot approve it. {why}", severity="warning")
@@ -233,7 +221,7 @@ class ProposalsScreen(EntriesScreen):
             self.console_app.override_dialogs.show_proposal(proposal)
 
     def action_decline(self) -> None:
-        if (proposal := self.table.proposal) is None:
+        if (proposal := self.table.entry) is None:
             return
         own = proposal.plan_id in self._known.own
         ask = PickScreen(f"{'Withdraw' if own else 'Reject'} proposal {proposal.plan_id}", (), free="required: why")
@@ -254,7 +242,7 @@ class ProposalsScreen(EntriesScreen):
             self.read_again()
 
     def action_copy(self) -> None:
-        if (proposal := self.table.proposal) is not None:
+        if (proposal := self.table.entry) is not None:
             self.console_app.copy(proposal.plan_id, "the proposal id")
 
 

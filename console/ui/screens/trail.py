@@ -12,7 +12,6 @@ from textual import on
 from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
-from textual.reactive import reactive
 
 from console.actions.catalogue import AN_OVERRIDE, UNFINISHED
 from console.core.faults import Fault
@@ -31,7 +30,7 @@ from console.ui.override_view import OverrideView
 from console.ui.report import ask_for_report
 from console.ui.screens.base import EntriesScreen
 from console.ui.screens.export import ExportScreen
-from console.ui.widgets.line_table import LineTable
+from console.ui.widgets.entry_table import EntryTable
 from console.ui.widgets.status_line import StatusLine
 from console.ui.widgets.text_pane import Line
 
@@ -52,10 +51,8 @@ REFUSED = Cell("⊘ refused", "warning")
 Entry = Override | Refusal
 
 
-class TrailList(LineTable):
-    """Newest first. The cursor stays on its entry, except when this console has started a new override."""
-
-    entries: reactive[Sequence[Entry]] = reactive(tuple, init=False, repaint=False)
+class TrailList(EntryTable[Entry]):
+    """Newest first. The cursor goes to an override that this console has just started."""
 
     class Moved(Message):
         """Another entry is under the cursor."""
@@ -73,25 +70,21 @@ class TrailList(LineTable):
         self._own_override = own_override
         """The id of the newest override that this console has started."""
         self._followed: str | None = None
-        self._at_cursor: Entry | None = None
 
-    @property
-    def entry(self) -> Entry | None:
-        return self.entries[self.cursor] if self.cursor < len(self.entries) else None
+    def identity(self, entry: Entry) -> str | int:
+        return entry.override_id if isinstance(entry, Override) else entry.seq
 
-    def total(self) -> int:
-        return len(self.entries)
-
-    def watch_entries(self, entries: Sequence[Entry]) -> None:
-        own = self._own_override()
-        if own is not None and own != self._followed:
-            rows = [row for row, e in enumerate(entries) if isinstance(e, Override) and e.override_id == own]
-            self._followed = own if rows else self._followed
-        else:
-            before = self._at_cursor
-            rows = [row for row, entry in enumerate(entries) if before is not None and _same(entry, before)]
+    def watch_entries(self) -> None:
         self._fit_columns()
-        self.rows_changed(next(iter(rows), None))
+        super().watch_entries()
+
+    def row_to_keep(self) -> int | None:
+        own = self._own_override()
+        if own is None or own == self._followed:
+            return super().row_to_keep()
+        row = next((row for row, entry in enumerate(self.entries) if self.identity(entry) == own), None)
+        self._followed = self._followed if row is None else own
+        return row
 
     def _fit_columns(self) -> None:
         """The state, the person and the result take what they need; the reason gets the rest."""
@@ -109,7 +102,7 @@ class TrailList(LineTable):
             self.refresh()
 
     def moved(self) -> None:
-        self._at_cursor = self.entry
+        super().moved()
         self.screen.refresh_bindings()
         self.post_message(self.Moved())
 
@@ -156,12 +149,6 @@ class TrailList(LineTable):
     def entered(self) -> None:
         if isinstance(self.screen, TrailScreen):
             self.screen.action_open()
-
-
-def _same(one: Entry, other: Entry) -> bool:
-    if isinstance(one, Override) and isinstance(other, Override):
-        return one.override_id == other.override_id
-    return isinstance(one, Refusal) and isinstance(other, Refusal) and one.seq == other.seq
 
 
 def _refused_in_words(refusal: Refusal) -> Iterator[Line]:
