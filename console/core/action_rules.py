@@ -66,7 +66,7 @@ def decide(facts: Facts, verdict: Verdict, operation: Operation, policy: RetryPo
     keeps = operation.attempts is Attempts.KEEP
     match verdict.condition:
         case Condition.RETRYING:
-            return Decision(_why_not_earlier(facts, keeps, now))
+            return Decision(why_not_earlier(facts, now, keeps=keeps))
         case Condition.STUCK if used_up and keeps:
             return Decision(NO_ATTEMPTS_LEFT)
         case Condition.STUCK:
@@ -81,7 +81,8 @@ def decide(facts: Facts, verdict: Verdict, operation: Operation, policy: RetryPo
             assert_never(verdict.condition)
 
 
-def _why_not_earlier(facts: Facts, keeps: bool, now: datetime) -> Notice | None:
+def why_not_earlier(facts: Facts, now: datetime, *, keeps: bool) -> Notice | None:
+    """Why an item that waits for its next attempt is not run earlier; None if it is. `keeps`: it keeps its attempts."""
     if not keeps:
         return ONLY_EARLIER
     if facts.ignored is None and (facts.due_at is None or facts.due_at <= now):

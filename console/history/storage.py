@@ -5,12 +5,10 @@ Statements use `?` for values and `@` before the name of a table.
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from console.core.faults import ConfigFault, HistoryUnavailable, ReadOnlyRefused
 from console.history.schema import SCHEMA, VERSION, ddl
 from console.sql.database import Row, Writer, as_fault, parse_url
-from console.sql.sqlite import SqliteDatabase, connect, sqlite_path
+from console.sql.sqlite import SqliteDatabase, connect, create_private_file, sqlite_path, switch_to_wal
 
 if TYPE_CHECKING:
     from console.sql.database import EngineDatabase
@@ -152,13 +150,9 @@ class SqliteStorage(Storage):
         return super()._is_ready()
 
     def _create(self) -> None:
-        real = Path(os.path.realpath(self._path))
-        for folder in reversed([folder for folder in real.parents if not folder.exists()]):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        with suppress(FileExistsError):
-            os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        create_private_file(self._path)
         with closing(connect(self._path, "mode=rw", _PATIENCE)) as connection:
-            _switch_to_wal(connection)
+            switch_to_wal(connection, _PATIENCE)
             connection.execute("BEGIN IMMEDIATE")
             with connection:  # commits, or rolls back
                 if not connection.execute("SELECT 1 FROM sqlite_master").fetchall():
@@ -208,20 +202,6 @@ def _sqlite_form(sql: str) -> str:
 @lru_cache(maxsize=128)
 def _postgres_form(sql: str) -> str:
     return sql.replace("@", f"{SCHEMA}.").replace("?", "%s")
-
-
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    """SQLite itself does not wait for a lock here, and two processes may create the file at the same time."""
-    end = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > end:
-                raise
-            time.sleep(0.01)
-        else:
-            return
 
 
 def open_storage(url: str, *, read_only: bool) -> Storage:

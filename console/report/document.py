@@ -13,6 +13,9 @@ from typing import NamedTuple
 from console.core.backend import Histogram
 from console.core.history import Trend
 
+LONGEST_TEXT = 4_000
+"""How many characters of a text a report shows."""
+
 
 class Event(NamedTuple):
     """A line on the time axis of a chart."""

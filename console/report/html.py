@@ -13,6 +13,7 @@ from typing import TextIO, assert_never
 from console.core.history import Trend
 from console.core.text import neutralise
 from console.report.document import (
+    LONGEST_TEXT,
     BarChart,
     Block,
     Cell,
@@ -27,7 +28,6 @@ from console.report.document import (
 )
 from console.report.svg import bar_chart, spark, trend_chart
 
-_LONGEST = 4_000
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'"
 _STYLE = """
 :root { color-scheme: light; --ink: #1d2733; --quiet: #5d6b7a; --line: #d8dee6; --accent: #0b63b0; --warn: #a4420a; }
@@ -84,7 +84,7 @@ def write_html(document: Document, out: TextIO) -> None:
 
 def _text(text: str) -> str:
     """Text that stays text, in elements and in attributes."""
-    return html.escape(neutralise(text, _LONGEST), quote=True)
+    return html.escape(neutralise(text, LONGEST_TEXT), quote=True)
 
 
 def _write(block: Block, out: TextIO) -> None:

@@ -8,6 +8,7 @@ from typing import TextIO, assert_never
 from console.core.history import Trend, sparkline
 from console.core.text import neutralise
 from console.report.document import (
+    LONGEST_TEXT,
     BarChart,
     Block,
     Cell,
@@ -21,7 +22,6 @@ from console.report.document import (
     TwoLines,
 )
 
-_LONGEST = 4_000
 _CELL_STEPS = 24
 _MARKUP = re.compile(r"[\\`*_{}\[\]()#|~!^$]")
 _AT_START = re.compile(r"^(\s*)([-+>=]|\d+[.)])")
@@ -36,7 +36,7 @@ def write_markdown(document: Document, out: TextIO) -> None:
 
 def _text(text: str) -> str:
     """Text that no reader of Markdown takes for anything else."""
-    plain = neutralise(text, _LONGEST).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    plain = neutralise(text, LONGEST_TEXT).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     plain = _LINK.sub(lambda found: f"\\{found[0]}", _MARKUP.sub(lambda found: f"\\{found[0]}", plain))
     return _AT_START.sub(lambda found: f"{found[1]}\\{found[2]}", plain)
 

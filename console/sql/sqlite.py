@@ -7,7 +7,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -70,6 +70,15 @@ def sqlite_engine(connect: Callable[[ConnectionPoolEntry], sqlite3.Connection], 
     return engine
 
 
+def create_private_file(path: Path) -> None:
+    """Create the file that the path points to, for its owner only. A symlink may exist before its file does."""
+    real = Path(os.path.realpath(path))
+    for folder in reversed([folder for folder in real.parents if not folder.exists()]):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError):
+        os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
 def connect(path: Path, mode: str, patience: float) -> sqlite3.Connection:
     """A connection in autocommit mode. The mode is part of the URI, so that the file is never created."""
     return sqlite3.connect(
@@ -80,6 +89,21 @@ def connect(path: Path, mode: str, patience: float) -> sqlite3.Connection:
         timeout=patience,
         cached_statements=256,
     )
+
+
+def switch_to_wal(connection: sqlite3.Connection, patience: float) -> bool:
+    """Switch a file to a write-ahead log; False if its file system has none. SQLite itself does not wait for a lock
+    here, and two processes may create the file at the same time."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return str(mode) == "wal"
 
 
 def driver_of(connection: Connection) -> sqlite3.Connection:

@@ -6,9 +6,7 @@ import os
 import sqlite3
 import stat
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from console.core.faults import BackendFault, Fault, ReadOnlyRefused, TrailBroken, TrailUnavailable, TrailUnreadable
 from console.sql.database import begin_with, inserts, rows_of
-from console.sql.sqlite import SqliteDatabase, connect, driver_of, sqlite_engine
+from console.sql.sqlite import SqliteDatabase, connect, create_private_file, driver_of, sqlite_engine, switch_to_wal
 from console.sql.sqlite_faults import cause_of
 from console.trail.schema import SELECT_VERSION, ddl
 from console.trail.storage import PATIENCE, Reading, Row, T, Writing, require_version
@@ -166,7 +164,7 @@ class SqliteStorage:
     def _connect(self) -> sqlite3.Connection:
         if self._ready:  # known from reading or writing: then it is that file or none
             self._insist_on_same_files("")
-        self._create_file()
+        create_private_file(self._path)
         connection = connect(self._path, "mode=rw", PATIENCE)
         try:
             self._prepare(connection)
@@ -176,18 +174,10 @@ class SqliteStorage:
         self._identity, self._ready = self._files("", "-wal"), True
         return connection
 
-    def _create_file(self) -> None:
-        """Create the file that the path points to: a symlink may exist before the trail does."""
-        real = Path(os.path.realpath(self._path))
-        missing = [folder for folder in real.parents if not folder.exists()]
-        for folder in reversed(missing):
-            folder.mkdir(mode=0o700, exist_ok=True)
-        with suppress(FileExistsError):
-            os.close(os.open(real, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Switch to WAL, and create the tables in an empty file."""
-        self._switch_to_wal(connection)
+        if not switch_to_wal(connection, PATIENCE):
+            raise TrailUnavailable("the file system does not support a write-ahead log", where=self.place)
         connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
@@ -196,21 +186,6 @@ class SqliteStorage:
                 for statement in ddl(self._writer.dialect):
                     connection.execute(statement)
             require_version(connection.execute(SELECT_VERSION).fetchone()[0], self.place)
-
-    def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
-        """SQLite itself does not wait for a lock here, and two consoles may start at the same time."""
-        end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > end:
-                    raise
-                time.sleep(0.01)
-                continue
-            if mode != "wal":
-                raise TrailUnavailable("the file system does not support a write-ahead log", where=self.place)
-            return
 
     def _files(self, *suffixes: str) -> tuple[tuple[int, int], ...]:
         """Device and inode of these files. By stat only: closing a descriptor would drop SQLite's locks."""

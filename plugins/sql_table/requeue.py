@@ -16,11 +16,11 @@ from console.core.action_rules import (
     NOT_REQUEUEABLE,
     NOT_STORABLE,
     OLD_WORKER,
-    ONLY_EARLIER,
     TOO_LARGE,
     UNRECOVERABLE,
     Decision,
     decide_discard,
+    why_not_earlier,
 )
 from console.core.advice import Advice, Notice, Step
 from console.core.backend import (
@@ -125,10 +125,10 @@ class RequeueRules:
         own = Notice(row.skip_reason) if row.skip_reason else None
         if notice := NOT_REQUEUEABLE.get(verdict.condition) or self._why_not_mapped(verdict) or own:
             return Decision(notice)
-        effect = self._effects[operation.attempts]
+        effect, keeps = self._effects[operation.attempts], operation.attempts is Attempts.KEEP
         if effect is None:
-            return Decision(_ALWAYS_RESET if operation.attempts is Attempts.KEEP else ATTEMPTS_STAY)
-        if verdict.condition is Condition.RETRYING and (notice := self._why_not_earlier(facts, operation, now)):
+            return Decision(_ALWAYS_RESET if keeps else ATTEMPTS_STAY)
+        if verdict.condition is Condition.RETRYING and (notice := why_not_earlier(facts, now, keeps=keeps)):
             return Decision(notice)
         if verdict.recoverable is False and Flag.INCLUDE_UNRECOVERABLE not in operation.flags:
             return Decision(UNRECOVERABLE)
@@ -148,13 +148,6 @@ class RequeueRules:
 
     def _why_not_mapped(self, verdict: Verdict) -> Notice | None:
         return None if verdict.condition in self._allowed else _NOT_MAPPED.get(verdict.condition)
-
-    def _why_not_earlier(self, facts: Facts, operation: Operation, now: datetime) -> Notice | None:
-        if operation.attempts is not Attempts.KEEP:
-            return ONLY_EARLIER
-        if facts.ignored is None and (facts.due_at is None or facts.due_at <= now):
-            return ALREADY_DUE
-        return None
 
 
 class DiscardRules:
