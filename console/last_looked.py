@@ -5,12 +5,11 @@ Causes that were first seen after it are new to this user. In read-only mode not
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from console.xdg import state_folder
+from console.xdg import is_of_another_user, replace_file, state_folder
 
 _LONGEST = 64
 
@@ -32,13 +31,6 @@ def last_looked(folder: Path | None = None) -> datetime | None:
 def note_look(now: datetime, folder: Path | None = None) -> None:
     """Note that this user has looked. Not being able to is no reason to stop anybody from looking."""
     path = _file(folder)
-    temporary = path.with_suffix(f".{os.getpid()}.new")
     with suppress(OSError):
-        if path.exists() and path.stat().st_uid != os.getuid():
-            return  # two users share this folder
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.unlink(missing_ok=True)  # of a killed process with the same number
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(now.isoformat())
-        temporary.replace(path)
+        if not is_of_another_user(path):
+            replace_file(path, now.isoformat())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from console.core.faults import Refused
 from console.core.session import Session
-from console.xdg import state_folder
+from console.xdg import is_of_another_user, replace_file, state_folder
 
 _LARGEST = 256 * 1024
 
@@ -60,15 +59,9 @@ class SavedViews:
 
     def _write(self, views: Mapping[str, str]) -> None:
         path = self.file
-        if path.exists() and path.stat().st_uid != os.getuid():  # two users share this folder
+        if is_of_another_user(path):
             raise Refused(f"{path} belongs to another user")
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            temporary = path.with_suffix(f".{os.getpid()}.new")
-            temporary.unlink(missing_ok=True)  # of a killed process with the same number
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(views, file, indent=1)
-            temporary.replace(path)
+            replace_file(path, json.dumps(views, indent=1))
         except OSError as error:
             raise Refused(f"{path} cannot be written: {error.strerror}") from None
