@@ -403,7 +403,7 @@ async def test_the_ages_in_the_trail_are_those_of_now(tmp_path: Path) -> None:
         await pilot.press("4")
         screen = pilot.app.screen
         assert isinstance(screen, TrailScreen)
-        await pilot.pause(0.2)
+        await until(pilot, lambda: "No overrides yet" in screen_text(pilot))  # read once, so not overwritten
         screen.table.entries = [Refusal(NOON, 1, "Refused", "", "", "me")]
         screen.show_list(filled=True, fault=None)
         for seconds, age in ((7, "7s"), (29, "36s"), (8, "44s")):

@@ -335,7 +335,7 @@ async def test_groups_count_and_narrow(tmp_path: Path) -> None:
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen) and items(pilot).complete)
         table = items(pilot)
-        assert table.total() == cause.count
+        await until(pilot, lambda: table.total() == cause.count)
         assert {table.item_at(row).signature for row in range(table.total())} == {cause.signature}  # type: ignore[union-attr]
         assert "scanned" in screen_text(pilot)
 
