@@ -91,7 +91,7 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
     TITLE = "Retriage"
     CSS_PATH = Path(__file__).with_name("console.tcss")
     BINDINGS: ClassVar[list[BindingType]] = list(bindings_of(EVERYWHERE))
-    MODES: ClassVar[dict[str, Any]] = lazy_screens.PLACES
+    MODES: ClassVar[dict[str, Any]] = lazy_screens.MODES
     ENABLE_COMMAND_PALETTE = False
     """The palette is one of ours, see `action_palette`."""
 

@@ -12,13 +12,14 @@ def lazy_screen(module: str, name: str) -> Callable[..., Any]:
     return lambda *args, **more: getattr(import_module(f"console.ui.screens.{module}"), name)(*args, **more)
 
 
-PLACES = {
+MODES = {
     "overview": lazy_screen("overview", "OverviewScreen"),
     "failures": lazy_screen("failures", "FailuresScreen"),
     "causes": lazy_screen("causes", "CausesScreen"),
     "trail": lazy_screen("trail", "TrailScreen"),
     "proposals": lazy_screen("proposals", "ProposalsScreen"),
 }
+"""The screen of each place, as Textual's modes."""
 ItemScreen, HelpScreen = lazy_screen("item", "ItemScreen"), lazy_screen("help", "HelpScreen")
 PlanScreen, OverrideScreen = lazy_screen("plan", "PlanScreen"), lazy_screen("override", "OverrideScreen")
 ProposedPlanScreen = lazy_screen("proposals", "ProposedPlanScreen")
@@ -33,5 +34,5 @@ def import_place(place: str) -> None:
 
 def import_all() -> None:
     """Import what a person may open next, so that no key has to wait for it."""
-    for module in (*PLACES, "item", "arrange", "export", "help", "pick", "override"):
+    for module in (*MODES, "item", "arrange", "export", "help", "pick", "override"):
         import_module(f"console.ui.screens.{module}")
