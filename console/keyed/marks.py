@@ -91,6 +91,29 @@ end
 """
 """For a body that defines `change(args, shared)`, which makes one move."""
 
+TOGETHER = """
+local most = 500
+local function apply(moves, shared)
+  local results, groups = {}, {}
+  for n = 1, #moves do
+    local group = tonumber(moves[n][2])
+    local some = groups[group] or {}
+    groups[group] = some
+    some[#some + 1] = n
+    if #some == most then
+      move(some, moves, shared[group], results)
+      groups[group] = nil
+    end
+  end
+  for group = 1, #shared do
+    if groups[group] then move(groups[group], moves, shared[group], results) end
+  end
+  return results
+end
+"""
+"""For a body that defines `move(some, moves, shared, results)`, which makes the moves with these numbers. All of them
+have the same shared arguments."""
+
 
 class GuardedScript:
     """A script that applies many changes. Its body defines `apply(moves, shared)`, which returns a `Moved` for each.

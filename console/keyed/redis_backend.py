@@ -43,7 +43,7 @@ from console.keyed.marks import GuardedScript, Move, Moved, eviction_policy, mar
 from console.keyed.reader import BATCH, KeyedReader, Walk, capped
 from console.keyed.redis_checks import clock_finding, privileges_finding, version_finding
 from console.keyed.redis_server import RedisServer, raw
-from console.keyed.sections import Member, Section, Shape, members
+from console.keyed.sections import Member, Section, Shape, members, scored
 
 _LOOKUP = 500
 LARGEST_WRITE = 500
@@ -248,8 +248,7 @@ class RedisBackend(KeyedReader[J], Generic[J]):
             case Shape.LIST | Shape.SET:
                 return next(self.members_of(section, None, True), [])
             case Shape.SORTED_SET:
-                reply = self.server.call("ZRANDMEMBER", section.key, _SAMPLE, "WITHSCORES")
-                return [Member(name, float(score)) for name, score in zip(reply[::2], reply[1::2], strict=True)]
+                return scored(self.server.call("ZRANDMEMBER", section.key, _SAMPLE, "WITHSCORES"))
 
     def condition(self, entry: J, now: datetime) -> Condition:
         possible = self.possible(entry)
@@ -327,12 +326,13 @@ class RedisBackend(KeyedReader[J], Generic[J]):
         def draft(job: J, made: Item | None) -> Draft:
             verdict, error = self.judge(job, now) if made is None else (made.verdict, made.error)
             skipped, warning = self.decide(job, verdict, operation, now)
-            if skipped is None and job.image is None:
+            image = job.image
+            if skipped is None and image is None:
                 skipped, warning = NOT_STORABLE, None
             if self.is_scattered:
                 skipped = SCATTERED
             signature = signature_of(error) if error else None
-            return Draft(str(self.key_for(job.id)), "", job.image, verdict.condition, signature, skipped, warning)
+            return Draft(str(self.key_for(job.id)), "", image, verdict.condition, signature, skipped, warning)
 
         return draft
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -93,7 +93,7 @@ def _of_sorted_set(server: RedisServer, key: str, after: Member | None, falling:
     start = 0 if after is None else max(_members_before(server, key, after, falling) - 1, 0)
     while True:
         reply = server.call(command, key, start, start + batch, "WITHSCORES")
-        found = [Member(name, float(score)) for name, score in zip(reply[::2], reply[1::2], strict=True)]
+        found = scored(reply)
         if after is None:
             return found
         if start and (not found or _is_beyond(found[0], after, falling)):  # others were removed before it
@@ -103,6 +103,26 @@ def _of_sorted_set(server: RedisServer, key: str, after: Member | None, falling:
         if wanted or len(found) <= batch:
             return wanted
         start += batch
+
+
+def members_at(server: RedisServer, section: Section, scores: Set[float]) -> list[Member]:
+    """The members of a sorted set that have one of these scores. Those of a plan are often neighbours, so the members
+    from the lowest score on are read at once; those with the scores that are left, score by score."""
+    if not scores:
+        return []
+    limit = 2 * len(scores)
+    span = repr(min(scores)), repr(max(scores))
+    near = scored(server.call("ZRANGEBYSCORE", section.key, *span, "WITHSCORES", "LIMIT", 0, limit))
+    # If there are more, some with the last score may be missing.
+    left = sorted(score for score in scores if score >= near[-1].score) if len(near) == limit else []
+    found = [member for member in near if member.score in scores and (not left or member.score < left[0])]
+    replies = server.pipeline([("ZRANGEBYSCORE", section.key, repr(score), repr(score)) for score in left])
+    return found + [Member(name, score) for score, names in zip(left, replies, strict=True) for name in names]
+
+
+def scored(reply: Sequence[bytes]) -> list[Member]:
+    """The members in a reply that also has their scores."""
+    return [Member(name, float(score)) for name, score in zip(reply[::2], reply[1::2], strict=True)]
 
 
 def _members_before(server: RedisServer, key: str, edge: Member, falling: bool) -> int:

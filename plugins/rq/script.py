@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from console.keyed.job_hash import hash_script
+from console.keyed.marks import TOGETHER
 from plugins.rq.jobs import KEPT, WRITTEN
 
 CHANGE = hash_script(WRITTEN, KEPT, also=("ttl",), body="""
@@ -34,6 +35,8 @@ local function expire(job, shape, at, ttl)
 end
 
 -- jobs that go the same way, by their numbers
+-- a move: its id, its digest, its score
+-- shared: shape and key where it is; shape, key and score where it goes; when its hash expires there; its new fields
 local function move(some, moves, shared, results)
   local from_shape, from, to_shape, to, to_score, expires = unpack(shared)
   local ids, gone, done = {}, {}, {}
@@ -58,25 +61,4 @@ local function move(some, moves, shared, results)
   if to_shape == 'list' then redis.call('RPUSH', to, unpack(gone)) return end
   for i = 1, #gone do redis.call('ZADD', to, to_score, gone[i]) end
 end
-
-local most = 500
--- a move: its id, its digest, its score
--- shared: shape and key where it is; shape, key and score where it goes; when its hash expires there; its new fields
-local function apply(moves, shared)
-  local results, groups = {}, {}
-  for n = 1, #moves do
-    local group = tonumber(moves[n][2])
-    local some = groups[group] or {}
-    groups[group] = some
-    some[#some + 1] = n
-    if #some == most then
-      move(some, moves, shared[group], results)
-      groups[group] = nil
-    end
-  end
-  for group = 1, #shared do
-    if groups[group] then move(groups[group], moves, shared[group], results) end
-  end
-  return results
-end
-""")
+""" + TOGETHER)

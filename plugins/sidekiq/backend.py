@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from threading import Lock
 from typing import Annotated, Any, NamedTuple
 
@@ -36,10 +37,10 @@ from console.core.excerpt import excerpt
 from console.core.item import Condition, Detail, Item, ItemKey, Verdict
 from console.core.policy import RetryPolicy
 from console.core.text import parse_duration
-from console.keyed.marks import EACH, GuardedScript, Move
+from console.keyed.marks import TOGETHER, GuardedScript, Move
 from console.keyed.redis_backend import CHANGED, GONE_SINCE, LARGEST_WRITE, RedisBackend
 from console.keyed.redis_server import Command, RedisServer, instant, raw, text
-from console.keyed.sections import Member, Section, Shape, members
+from console.keyed.sections import Member, Section, Shape, members, members_at
 from plugins.sidekiq import jobs, payload
 from plugins.sidekiq.jobs import SidekiqJob, SidekiqRows
 from plugins.sidekiq.prediction import DEAD, QUEUE, RETRY, SCHEDULE, WORK, predict
@@ -71,30 +72,43 @@ _LOST = Notice("Its process has stopped reporting. No list holds its data, so it
 _KILLED = Notice("Goes to the dead set, and can still be requeued from there.")
 MIDDLEWARE = Notice("Sidekiq's client middleware does not see requeued jobs.")
 CHANGE = """
-local queues = {}
+-- take a job out of the place where it is; those in a sorted set are taken together afterwards
+local function taken(member, from, shape, wanted, score)
+  if shape == 'zset' then return score and tonumber(score) == tonumber(wanted) end
+  -- what was pushed last is found first
+  return redis.call('LREM', from, 1, member) == 1
+end
 
+local function fits(from, from_shape, to, to_shape)
+  local found = redis.call('TYPE', to).ok
+  return redis.call('TYPE', from).ok == from_shape and (to_shape == 'none' or found == to_shape or found == 'none')
+end
+
+-- jobs that go the same way, by their numbers
 -- a move: its jid, the member, its score, the new member
 -- shared: shape and key where it is; shape, key, score and queue where it goes
-local function change(args, shared)
-  local from, to = shared[2], shared[4]
-  local found = redis.call('TYPE', to).ok
-  if shared[3] ~= 'none' and found ~= shared[3] and found ~= 'none' then return 0 end
-  if redis.call('TYPE', from).ok ~= shared[1] then return 0 end
-  if shared[1] == 'zset' then
-    local score = redis.call('ZSCORE', from, args[3])
-    if not score or tonumber(score) ~= tonumber(args[4]) then return 0 end
-    redis.call('ZREM', from, args[3])
-  else
-    -- what was pushed last is found first
-    if redis.call('LREM', from, 1, args[3]) == 0 then return 0 end
+local function move(some, moves, shared, results)
+  local from_shape, from, to_shape, to, to_score, queue = unpack(shared)
+  local members, scores, gone, new, done = {}, {}, {}, {}, {}
+  for i = 1, #some do
+    members[i], results[some[i]] = moves[some[i]][3], 0
   end
-  if shared[3] == 'zset' then redis.call('ZADD', to, shared[5], args[5]) end
-  if shared[3] == 'list' then
-    if not queues[shared[6]] then redis.call('SADD', 'queues', shared[6]) end
-    queues[shared[6]] = true
-    redis.call('LPUSH', to, args[5])
+  if not fits(from, from_shape, to, to_shape) then return end
+  if from_shape == 'zset' then scores = redis.call('ZMSCORE', from, unpack(members)) end
+  for i = 1, #some do
+    local member, args = members[i], moves[some[i]]
+    if not done[member] and taken(member, from, from_shape, args[4], scores[i]) then
+      done[member], gone[#gone + 1], new[#new + 1], results[some[i]] = true, member, args[5], 1
+    end
   end
-  return 1
+  if #gone == 0 then return end
+  if from_shape == 'zset' then redis.call('ZREM', from, unpack(gone)) end
+  if to_shape == 'list' then
+    redis.call('SADD', 'queues', queue)
+    redis.call('LPUSH', to, unpack(new))
+  elseif to_shape == 'zset' then
+    for i = 1, #new do redis.call('ZADD', to, to_score, new[i]) end
+  end
 end
 """
 
@@ -148,7 +162,7 @@ class SidekiqQueues(RedisBackend[SidekiqJob]):
     signs = ("stat:processed", "stat:failed", "processes")
     abilities = ABILITIES
     own_policy = RetryPolicy(max_attempts=26)
-    script = GuardedScript(CHANGE + EACH, own=3, shared=6)
+    script = GuardedScript(CHANGE + TOGETHER, own=3, shared=6)
 
     @classmethod
     def systems(cls) -> Mapping[str, Abilities]:
@@ -212,13 +226,16 @@ class SidekiqQueues(RedisBackend[SidekiqJob]):
                 if job.section.name != WORK:
                     self._places[job.id] = section, job.member
                     self._places.move_to_end(job.id)
-            while len(self._places) > _REMEMBERED:
-                self._places.popitem(last=False)
+            self._trim_places()
         return list(read)
+
+    def _trim_places(self) -> None:
+        while len(self._places) > _REMEMBERED:
+            self._places.popitem(last=False)
 
     def _work(self, section: Section, member: Member) -> SidekiqJob:
         process, _, work = member.name.split(b"\0", 2)
-        found = payload.parse(work) or {}
+        found = payload.parse(text(work)) or {}
         job, since = found.get("payload"), found.get("run_at")
         data = job if isinstance(job, str) else json.dumps(job)
         score = float(since) if isinstance(since, int | float) else 0.0
@@ -279,18 +296,14 @@ class SidekiqQueues(RedisBackend[SidekiqJob]):
 
     def planned(self, changes: Sequence[Change]) -> list[SidekiqJob | None]:
         """The jobs of these changes, first where the images say that they are."""
-        found: dict[str, SidekiqJob] = {}
-        places = [
-            (self.id_in(change.keys[0]), _SECTIONS[image.place], image.score)
-            for change in changes
-            for image in _images_of(change)
-            if image.place in (DEAD, RETRY, SCHEDULE) and self.id_in(change.keys[0])
-        ]
-        commands = [("ZRANGEBYSCORE", section.key, score, score) for _, section, score in places]
-        for (id, section, score), names in zip(places, self.server.pipeline(commands), strict=True):
-            for job in self.load(section, [Member(name, float(score or 0)) for name in names if raw(id) in name]):
-                if job is not None and job.id == id:
-                    found[id] = job
+        wanted: dict[str, set[float]] = {}
+        for change in changes:
+            for place, score, *_ in filter(None, (change.before, change.after)):
+                if place in (DEAD, RETRY, SCHEDULE):
+                    wanted.setdefault(place, set()).add(float(score))
+        sections = [(_SECTIONS[place], scores) for place, scores in wanted.items()]
+        read = [_job(section, one) for section, scores in sections for one in members_at(self.server, section, scores)]
+        found = {job.id: job for job in read}
         others = self.lookup([change.keys[0] for change in changes if self.id_in(change.keys[0]) not in found])
         return [found.get(self.id_in(change.keys[0])) or others.get(change.keys[0]) for change in changes]
 
@@ -356,34 +369,34 @@ class SidekiqQueues(RedisBackend[SidekiqJob]):
         return Decision(warning=ONE_MORE_TRY if used_up and operation.attempts is Attempts.KEEP else None)
 
     def after(self, change: Change, operation: Operation, at: datetime, due: datetime) -> Image:  # noqa: ARG002
-        before = JobImage(*change.before)
+        place, _, count, enqueued, rest = change.before
         if operation.discards:
-            if before.place != RETRY:
-                return GONE
-            return before._replace(place=DEAD, score=repr(at.timestamp()))
-        return before._replace(
-            place=QUEUE, score=None, enqueued_at=_time_like(before.enqueued_at, at),
-            retry_count=_count_after(before.retry_count, operation.attempts),
-        )
+            return JobImage(DEAD, repr(at.timestamp()), count, enqueued, rest) if place == RETRY else GONE
+        count = _count_after(count, operation.attempts)
+        return JobImage(QUEUE, None, count, _time_like(enqueued, at), rest)
 
     def moves(self, changes: Sequence[Change]) -> Sequence[Move | Outcome]:
         """The jobs are read first: a new member is made from the present one."""
         found = zip(changes, self.planned(changes), strict=True)
-        return [
+        moves = [
             GONE_SINCE if job is None else self._move(change, job) if job.image == change.before else CHANGED
             for change, job in found
         ]
+        with self._lock:
+            self._trim_places()
+        return moves
 
     def _move(self, change: Change, job: SidekiqJob) -> Move:
         name, score, source = raw(job.id), repr(job.score).encode(), (job.section.shape.value, job.section.key)
         if change.after == GONE:
             return Move(name, (job.member, score, ""), (*source, "none", "", "", ""))
-        after = JobImage(*change.after)
-        member = job.payload.edited({name: getattr(after, name) for name in jobs.WRITTEN})
-        target = _queue_section(job.target) if after.place == QUEUE else _SECTIONS[after.place]
+        place, new_score, *written, _ = change.after
+        member = job.payload.edited(dict(zip(jobs.WRITTEN, written, strict=True)))
+        queue = job.target
+        target = _queue_section(queue) if place == QUEUE else _SECTIONS[place]
         with self._lock:
             self._places[job.id] = target, member
-        where = (target.shape.value, target.key, after.score or "", job.target)
+        where = (target.shape.value, target.key, new_score or "", queue)
         return Move(name, (job.member, score, member), (*source, *where))
 
     def expiring_scores(self, section: Section, now: datetime, until: datetime) -> tuple[str, str] | None:
@@ -405,10 +418,6 @@ class SidekiqQueues(RedisBackend[SidekiqJob]):
         ]
 
 
-def _images_of(change: Change) -> list[JobImage]:
-    return [JobImage(*image) for image in (change.before, change.after) if image]
-
-
 def _job(section: Section, member: Member) -> SidekiqJob:
     return SidekiqJob(section, member.name, member.score)
 
@@ -418,7 +427,7 @@ def _names_one(member: bytes, wanted: set[str]) -> bool:
 
 
 def _queues_in(info: bytes) -> list[str]:
-    queues = (payload.parse(info) or {}).get("queues")
+    queues = (payload.parse(text(info)) or {}).get("queues")
     return [queue for queue in queues if isinstance(queue, str)] if isinstance(queues, list) else []
 
 
@@ -436,6 +445,7 @@ def _count_after(before: str | None, attempts: Attempts) -> str | None:
     return str(int(before) - 1) if before.lstrip("-").isdecimal() else before
 
 
+@lru_cache(maxsize=1_024)
 def _queue_section(queue: str) -> Section:
     conditions = frozenset({Condition.WAITING, Condition.RETRYING})
     return Section(3, queue, QUEUE, f"queue:{queue}", Shape.LIST, conditions)

@@ -46,9 +46,9 @@ WRITTEN = ("retry_count", "enqueued_at")
 _NONE_WRITTEN = dict.fromkeys(WRITTEN)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class SidekiqJob:
-    """One job as it was read."""
+    """One job as it was read. Nothing changes it; being frozen would double the time it takes to make one."""
 
     section: Section
     member: bytes
@@ -61,15 +61,11 @@ class SidekiqJob:
     lost: bool = False
     """It ran in a process that has stopped reporting, and is in no list any more."""
 
-    @cached_property
-    def payload(self) -> Payload:
-        return Payload(self.member)
+    def __post_init__(self) -> None:
+        self.payload = Payload(self.member)
+        self.fields = self.payload.fields
 
     @property
-    def fields(self) -> dict[str, Any]:
-        return self.payload.fields
-
-    @cached_property
     def id(self) -> str:
         jid = self.fields.get("jid")
         if isinstance(jid, str) and jid:
@@ -80,7 +76,7 @@ class SidekiqJob:
     def readable(self) -> bool:
         return bool(isinstance(self.fields.get("jid"), str) and self.fields["jid"])
 
-    @cached_property
+    @property
     def image(self) -> Image | None:
         if self.section.name == WORK or not self.readable:
             return None
@@ -89,8 +85,9 @@ class SidekiqJob:
             rest = sha1(self.payload.edited(_NONE_WRITTEN)).hexdigest()  # noqa: S324
         except (ValueError, RecursionError):
             return None
-        if any(value is not None and (len(value) > 40 or not value.isascii()) for value in values):
-            return None
+        for value in values:
+            if value is not None and (len(value) > 40 or not value.isascii()):
+                return None
         score = None if self.section.name == QUEUE else repr(self.score)
         return (self.section.name, score, *values, rest)
 
@@ -102,16 +99,8 @@ class SidekiqJob:
         value = self.fields.get(name)
         return value if type(value) is int and abs(value) < 2**31 else None
 
-    def seconds(self, name: str) -> float | None:
-        """A time in seconds; None if it is no time in the calendar."""
-        value = self.fields.get(name)
-        if type(value) is not int and type(value) is not float:
-            return None
-        seconds = value / 1000 if value > _MILLISECONDS_FROM else value
-        return seconds if 0 < seconds < _END_OF_TIME else None
-
     def time(self, name: str) -> datetime | None:
-        seconds = self.seconds(name)
+        seconds = _seconds(self.fields.get(name))
         return None if seconds is None else instant(seconds)
 
     @property
@@ -122,7 +111,8 @@ class SidekiqJob:
     @property
     def updated(self) -> float | None:
         """When anything last happened to it, in seconds."""
-        times = [at for name in TIMES if (at := self.seconds(name)) is not None]
+        written = [value for name in TIMES if (value := self.fields.get(name)) is not None]
+        times = [at for value in written if (at := _seconds(value)) is not None]
         if self.section.name in (DEAD, WORK) and 0 < self.score < _END_OF_TIME:
             times.append(self.score)
         return max(times, default=None)
@@ -237,6 +227,14 @@ class SidekiqRows:
         when = "now" if due is None else coming(due, now) if due > now else f"since {shown_time(due)}"
         verdict = Verdict(condition, f"{used}due {when}", recoverable=recoverable)
         return predict(job.section.name, job.target, served, due).apply(verdict)
+
+
+def _seconds(value: Any) -> float | None:
+    """A time in seconds; None if it is no time in the calendar."""
+    if type(value) is not int and type(value) is not float:
+        return None
+    seconds = value / 1000 if value > _MILLISECONDS_FROM else value
+    return seconds if 0 < seconds < _END_OF_TIME else None
 
 
 def _running(job: SidekiqJob, recoverable: bool | None) -> Verdict:

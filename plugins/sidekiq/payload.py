@@ -11,8 +11,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from console.keyed.redis_server import text
+
 _DECODER = json.JSONDecoder(strict=False)
-_BLANK = re.compile(r"[ \t\n\r]*")
+_BLANKS = " \t\n\r"
+_BLANK = re.compile(rf"[{_BLANKS}]*")
+_COLON = re.compile(rf"[{_BLANKS}]*:[{_BLANKS}]*")
 
 
 class Span(NamedTuple):
@@ -23,13 +27,14 @@ class Span(NamedTuple):
     end: int
 
 
-def parse(raw: bytes) -> dict[str, Any] | None:
-    """The job; None if it is not a JSON object."""
+def parse(written: str) -> dict[str, Any] | None:
+    """The object; None if it is not a JSON object."""
+    written = written.strip(_BLANKS)
     try:
-        found = _DECODER.decode(raw.decode("utf-8", "surrogateescape"))
+        found, end = _DECODER.raw_decode(written)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and end == len(written) else None
 
 
 def spans(text: str) -> dict[str, Span]:
@@ -63,13 +68,11 @@ class Payload:
     """One job's JSON."""
 
     def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-        self.fields: dict[str, Any] = parse(raw) or {}
+        self._text = text(raw)
+        self.fields: dict[str, Any] = parse(self._text) or {}
         """Empty if it is not a JSON object."""
-
-    @cached_property
-    def _text(self) -> str:
-        return self._raw.decode("utf-8", "surrogateescape")
+        self._found: dict[str, Span | None] = {}
+        """The fields that were looked for."""
 
     def written(self, name: str) -> str | None:
         """The value of a field as it is written; None if there is no such field."""
@@ -78,39 +81,43 @@ class Payload:
 
     def edited(self, values: Mapping[str, str | None]) -> bytes:
         """The same object with other values, as they are to be written. New fields come last. None removes a field."""
-        text = self._text
+        written = self._text
         found = {name: span for name in values if (span := self._span(name)) is not None}
-        for name, span in sorted(found.items(), key=lambda pair: pair[1], reverse=True):
-            value = values[name]
-            text = _without(text, span) if value is None else f"{text[: span.value]}{value}{text[span.end :]}"
+        for span, value in sorted([(span, values[name]) for name, span in found.items()], reverse=True):
+            written = _without(written, span) if value is None else _replaced(written, span, value)
         for name, value in values.items():
             if value is not None and name not in found:
-                end = text.rindex("}")
-                comma = "" if text[:end].rstrip().endswith("{") else ","
-                text = f"{text[:end]}{comma}{json.dumps(name)}:{value}{text[end:]}"
-        return text.encode("utf-8", "surrogateescape")
+                end = written.rindex("}")
+                comma = "" if written[:end].rstrip().endswith("{") else ","
+                written = f"{written[:end]}{comma}{json.dumps(name)}:{value}{written[end:]}"
+        return written.encode("utf-8", "surrogateescape")
 
     def _span(self, name: str) -> Span | None:
+        if name not in self._found:
+            self._found[name] = self._searched(name)
+        return self._found[name]
+
+    def _searched(self, name: str) -> Span | None:
         """Where a field is. Its quoted name is looked for; the whole object is gone through only if that could be
         something else: a field or a text within another field, or a name that is written with escapes."""
-        if self._hides_names:
+        if not self.fields or "\\u00" in self._text:
             return self._spans.get(name)
         if name not in self.fields:
             return None
         quoted = f'"{name}"'
         start = self._text.find(quoted)
-        if self._text.find(quoted, start + 1) >= 0:
+        colon = _COLON.match(self._text, start + len(quoted))
+        if colon is None or self._text.find(quoted, start + 1) >= 0:
             return self._spans.get(name)
-        value = _past_blanks(self._text, _past_blanks(self._text, start + len(quoted)) + 1)
-        return Span(start, value, _DECODER.raw_decode(self._text, value)[1])
-
-    @cached_property
-    def _hides_names(self) -> bool:
-        return not self.fields or "\\u00" in self._text
+        return Span(start, colon.end(), _DECODER.raw_decode(self._text, colon.end())[1])
 
     @cached_property
     def _spans(self) -> dict[str, Span]:
         return spans(self._text)
+
+
+def _replaced(text: str, span: Span, value: str) -> str:
+    return f"{text[: span.value]}{value}{text[span.end :]}"
 
 
 def _without(text: str, span: Span) -> str:
