@@ -33,6 +33,7 @@ from console.core.backend import (
     total_of,
 )
 from console.core.capabilities import FoundQueue
+from console.core.excerpt import excerpt
 from console.core.faults import NoSuchItem, ReadOnlyRefused
 from console.core.item import Condition, Detail, Item, ItemKey, Verdict
 from console.core.policy import PolicyOverride, RetryPolicy
@@ -66,6 +67,18 @@ class Job(Protocol):
 
     @property
     def id(self) -> str: ...
+
+    @property
+    def section(self) -> Section:
+        """The place where it is."""
+
+    @property
+    def error(self) -> str | None:
+        """The whole text of its last error."""
+
+    @property
+    def updated(self) -> Any:
+        """When anything last happened to it, as the backend's `instant_of` reads it."""
 
     @property
     def image(self) -> Image | None:
@@ -159,9 +172,13 @@ class RedisBackend(KeyedReader[J], Generic[J]):
     def decide(self, job: J, verdict: Verdict, operation: Operation, now: datetime) -> Decision:
         """Whether a job is requeued or discarded: why it is skipped, or else what to warn of."""
 
-    @abstractmethod
+    def move(self, change: Change) -> Move:
+        """A change as the script gets it, if the plan is enough to make it. Otherwise the plugin overrides `moves`."""
+        raise NotImplementedError
+
     def moves(self, changes: Sequence[Change]) -> Sequence[Move | Outcome]:
         """Each change as the script gets it; an outcome instead for one whose job is known to have changed."""
+        return [self.move(change) if raw(self.id_in(change.keys[0])) else GONE_SINCE for change in changes]
 
     @abstractmethod
     def details(self, job: J, item: Item) -> Detail:
@@ -250,6 +267,12 @@ class RedisBackend(KeyedReader[J], Generic[J]):
             case Shape.SORTED_SET:
                 return scored(self.server.call("ZRANDMEMBER", section.key, _SAMPLE, "WITHSCORES"))
 
+    def possible(self, entry: J) -> frozenset[Condition]:
+        return entry.section.conditions
+
+    def whole_error(self, entry: J, item: Item) -> str | None:  # noqa: ARG002  the contract passes it
+        return entry.error
+
     def condition(self, entry: J, now: datetime) -> Condition:
         possible = self.possible(entry)
         return next(iter(possible)) if len(possible) == 1 else self.judge(entry, now)[0].condition
@@ -275,9 +298,10 @@ class RedisBackend(KeyedReader[J], Generic[J]):
                 if rows:
                     yield ErrorBatch(rows, self.instant_of)
 
-    @abstractmethod
     def failure(self, job: J) -> tuple[str | None, Any]:
         """The excerpt of a job's error and when the job was last updated, as `instant_of` reads it."""
+        error = job.error
+        return None if error is None else excerpt(error), job.updated
 
     def instant_of(self, raw: Any) -> datetime | None:
         found: datetime | None = raw

@@ -23,15 +23,13 @@ from console.core.backend import (
     Flag,
     Image,
     Operation,
-    Outcome,
     UndoKind,
 )
-from console.core.excerpt import excerpt
 from console.core.item import Condition, Detail, Item, ItemKey, Verdict
 from console.core.policy import RetryPolicy
 from console.keyed.job_hash import guard, written_values
 from console.keyed.marks import GuardedScript, Move
-from console.keyed.redis_backend import GONE_SINCE, LARGEST_WRITE, RedisBackend
+from console.keyed.redis_backend import LARGEST_WRITE, RedisBackend
 from console.keyed.redis_server import Command, PerKey, RedisServer, raw, text
 from console.keyed.sections import Member, Section, Shape
 from plugins.bullmq import jobs as bull
@@ -224,17 +222,8 @@ class BullMq(RedisBackend[BullJob]):
     def judge(self, job: BullJob, now: datetime) -> tuple[Verdict, str | None]:
         return self._rows.judge(job, now, self._queues().get(job.section.queue, False))
 
-    def possible(self, entry: BullJob) -> frozenset[Condition]:
-        return entry.section.conditions
-
     def references(self, entry: BullJob, item: Item) -> Sequence[str]:
         return (item.type, entry.section.queue)
-
-    def whole_error(self, entry: BullJob, item: Item) -> str | None:  # noqa: ARG002
-        return entry.error
-
-    def failure(self, job: BullJob) -> tuple[str | None, Any]:
-        return None if job.error is None else excerpt(job.error), job.updated
 
     def details(self, job: BullJob, item: Item) -> Detail:
         queue, own = bull.parts_of(job.id)
@@ -286,10 +275,7 @@ class BullMq(RedisBackend[BullJob]):
             after = after._replace(attempts_made=None, attempts_started=None)
         return after
 
-    def moves(self, changes: Sequence[Change]) -> Sequence[Move | Outcome]:
-        return [self._move(change) if raw(self.id_in(change.keys[0])) else GONE_SINCE for change in changes]
-
-    def _move(self, change: Change) -> Move:
+    def move(self, change: Change) -> Move:
         id, before = self.id_in(change.keys[0]), JobImage(*change.before)
         queue, own = bull.parts_of(id)
         what, score, values = "remove", "", ("",) * len(bull.WRITTEN)

@@ -29,15 +29,13 @@ from console.core.backend import (
     Flag,
     Image,
     Operation,
-    Outcome,
     UndoKind,
 )
-from console.core.excerpt import excerpt
 from console.core.item import Condition, Detail, Item, ItemKey, Verdict
 from console.core.policy import RetryPolicy
 from console.keyed.job_hash import guard, written_values
 from console.keyed.marks import GuardedScript, Move
-from console.keyed.redis_backend import GONE_SINCE, LARGEST_WRITE, RedisBackend
+from console.keyed.redis_backend import LARGEST_WRITE, RedisBackend
 from console.keyed.redis_server import Command, RedisServer, instant, raw, text
 from console.keyed.sections import Member, Section, Shape
 from plugins.rq import jobs as rq
@@ -293,17 +291,10 @@ class RqQueues(RedisBackend[RqJob]):
         return self._queues().get(job.section.queue, QueueState(job.section.queue))
 
     def possible(self, entry: RqJob) -> frozenset[Condition]:
-        return frozenset({Condition.UNKNOWN}) if entry.lost else entry.section.conditions
-
-    def whole_error(self, entry: RqJob, item: Item) -> str | None:  # noqa: ARG002
-        return rq.error_of(entry)
+        return frozenset({Condition.UNKNOWN}) if entry.lost else super().possible(entry)
 
     def references(self, entry: RqJob, item: Item) -> Sequence[str]:  # noqa: ARG002
         return (text(entry.fields["description"]), entry.section.queue)
-
-    def failure(self, job: RqJob) -> tuple[str | None, Any]:
-        error = rq.error_of(job)
-        return None if error is None else excerpt(error), job.updated
 
     def details(self, job: RqJob, item: Item) -> Detail:
         results = self.server.call("XREVRANGE", b"rq:results:" + raw(job.id), "+", "-")
@@ -314,7 +305,7 @@ class RqQueues(RedisBackend[RqJob]):
                 schedule.append(f"then {retries} more retries")
             schedule.append("then terminal")
         return Detail(
-            item, rq.error_of(job), rq.attempts_of(results), tuple(schedule), rq.native(job),
+            item, job.error, rq.attempts_of(results), tuple(schedule), rq.native(job),
             (("queue", job.section.queue),),
         )
 
@@ -353,10 +344,7 @@ class RqQueues(RedisBackend[RqJob]):
         began, ended = ("", "") if name == FAILED else (before.started_at, before.ended_at)
         return JobImage(f"{QUEUE}:{queue}", None, "queued", _shown(at), began, ended, before.kept)
 
-    def moves(self, changes: Sequence[Change]) -> Sequence[Move | Outcome]:
-        return [self._move(change) if raw(self.id_in(change.keys[0])) else GONE_SINCE for change in changes]
-
-    def _move(self, change: Change) -> Move:
+    def move(self, change: Change) -> Move:
         before, after = JobImage(*change.before), JobImage(*change.after)
         values = written_values(before.written, after.written)
         return Move(

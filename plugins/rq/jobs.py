@@ -121,6 +121,15 @@ class RqJob:
         return text(self.fields["status"])
 
     @property
+    def error(self) -> str | None:
+        """The error of its last result, or of its hash in older versions."""
+        if self.last is not None and self.last.get(b"type") in (b"2", b"5"):
+            return unpacked(self.last.get(b"exc_string"), encoded=True) or None
+        if self.last is None and self.fields["exc_info"]:
+            return unpacked(self.fields["exc_info"], encoded=False) or None
+        return None
+
+    @property
     def updated(self) -> datetime | None:
         """When anything last happened to it."""
         return max((at for at in self.times.values() if at is not None), default=None)
@@ -200,7 +209,7 @@ class RqRows:
         return max(job.results, retried + 1 if retried > 0 else 0, 1 if job.fields["started_at"] else 0)
 
     def judge(self, job: RqJob, now: datetime, queue: QueueState) -> tuple[Verdict, str | None]:
-        error = error_of(job)
+        error = job.error
         head = None if error is None else excerpt(error)
         return self._verdict(job, head, now, queue), head
 
@@ -266,15 +275,6 @@ def type_of(job: RqJob) -> str:
 def expiry_of(job: RqJob) -> datetime | None:
     """When RQ deletes the job."""
     return instant(job.score or 0.0) if job.section.name in (FAILED, FINISHED) else None
-
-
-def error_of(job: RqJob) -> str | None:
-    """The error of its last result, or of its hash in older versions."""
-    if job.last is not None and job.last.get(b"type") in (b"2", b"5"):
-        return unpacked(job.last.get(b"exc_string"), encoded=True) or None
-    if job.last is None and job.fields["exc_info"]:
-        return unpacked(job.fields["exc_info"], encoded=False) or None
-    return None
 
 
 def unpacked(value: bytes | None, *, encoded: bool) -> str | None:

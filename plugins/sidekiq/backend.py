@@ -33,7 +33,6 @@ from console.core.backend import (
     Severity,
     UndoKind,
 )
-from console.core.excerpt import excerpt
 from console.core.item import Condition, Detail, Item, ItemKey, Verdict
 from console.core.policy import RetryPolicy
 from console.core.text import parse_duration
@@ -315,17 +314,8 @@ class SidekiqQueues(RedisBackend[SidekiqJob]):
     def judge(self, job: SidekiqJob, now: datetime) -> tuple[Verdict, str | None]:
         return self._rows.judge(job, now, self._known_state().served)
 
-    def possible(self, entry: SidekiqJob) -> frozenset[Condition]:
-        return entry.section.conditions
-
     def references(self, entry: SidekiqJob, item: Item) -> Sequence[str]:
         return (item.type, entry.target)
-
-    def whole_error(self, entry: SidekiqJob, item: Item) -> str | None:  # noqa: ARG002
-        return entry.error
-
-    def failure(self, job: SidekiqJob) -> tuple[str | None, Any]:
-        return None if job.error is None else excerpt(job.error), job.updated
 
     def instant_of(self, raw: Any) -> datetime | None:
         return None if raw is None else instant(raw)
