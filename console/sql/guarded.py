@@ -65,13 +65,17 @@ def halved(
     return write(changes[:middle]) + write(changes[middle:])
 
 
-def write_by_halves(
-    writer: Writer, numbers: Sequence[int], write: Callable[[Sequence[int]], dict[int, Outcome]]
-) -> dict[int, Outcome]:
-    """Write some changes of a transaction. If a row is rejected, halve them until that row is alone; the others go on.
+Write = Callable[[Sequence[int]], dict[int, Outcome]]
+"""Writes the changes with these numbers; returns the outcomes that it knows, by number."""
 
-    `write` gets the numbers of the changes to write and returns the outcomes that it knows, by number.
-    """
+
+def write_together(writer: Writer, numbers: Sequence[int], write: Write) -> dict[int, Outcome]:  # noqa: ARG001
+    """Write some changes of a transaction. If a row is rejected, the whole transaction ends: raises RowRefused."""
+    return write(numbers) if numbers else {}
+
+
+def write_by_halves(writer: Writer, numbers: Sequence[int], write: Write) -> dict[int, Outcome]:
+    """Write some changes of a transaction. If a row is rejected, halve them until it is alone; the others go on."""
     if not numbers:
         return {}
     try:

@@ -47,10 +47,10 @@ def text(raw: Any) -> str:
 
 def plain(value: Any) -> Any:
     """A stored value as JSON can hold it, so that a before-image is the same after it was written and read."""
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        with suppress(OverflowError):  # at the ends of the calendar
-            value = value.astimezone(UTC)  # whatever the session's time zone is
     if isinstance(value, date):
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            with suppress(OverflowError):  # at the ends of the calendar
+                value = value.astimezone(UTC)  # whatever the session's time zone is
         return value.isoformat()
     return str(value) if isinstance(value, UUID) else value
 

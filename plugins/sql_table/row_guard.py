@@ -14,7 +14,7 @@ from console.core.backend import APPLIED, GONE, Change, Image, Outcome, OutcomeK
 from console.core.item import ItemKey
 from console.core.text import plural
 from console.sql.database import Row, RowRefused, TransactionRefused, Writer
-from console.sql.guarded import LOCKED, conflict, halved, write_by_halves
+from console.sql.guarded import LOCKED, Write, conflict, halved, write_by_halves, write_together
 from console.sql.values import plain
 from plugins.sql_table.image import RowImage
 from plugins.sql_table.layout import MappedLayout
@@ -23,6 +23,7 @@ from plugins.sql_table.statements import Statements
 from plugins.sql_table.writes import WriteRule
 
 Run = Callable[[str, Any], Sequence[Row]]
+_Together = Callable[[Writer, Sequence[int], Write], dict[int, Outcome]]
 TWICE = Outcome(OutcomeKind.CHANGED_SINCE, "appears twice in the same write")
 AT_WORK = Outcome(OutcomeKind.CHANGED_SINCE, "a worker holds its lock")
 
@@ -77,13 +78,19 @@ class RowGuard:
     # -- writing ---------------------------------------------------------------------------------
 
     def compare_and_set(self, changes: Sequence[Change]) -> list[Outcome]:
-        """Write all changes. If an error of one row aborts the whole transaction, write each half on its own."""
+        """Write all changes. If an error of one row aborts the whole transaction, write each half on its own.
+
+        Nearly always no row is refused, and no savepoint is needed; otherwise all is repeated with them.
+        """
         try:
-            return self._compare_and_set(changes)
+            try:
+                return self._compare_and_set(changes, write_together)
+            except RowRefused:
+                return self._compare_and_set(changes, write_by_halves)
         except TransactionRefused as refused:
             return halved(changes, self.compare_and_set, refused)
 
-    def _compare_and_set(self, changes: Sequence[Change]) -> list[Outcome]:
+    def _compare_and_set(self, changes: Sequence[Change], write: _Together) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
         with self._database.writing() as writer:
             keys = [change.keys[0] for change in changes]
@@ -103,7 +110,7 @@ class RowGuard:
                 else:
                     sound.append(n)
                 met.add(key)
-            outcomes |= write_by_halves(
+            outcomes |= write(
                 writer,
                 sound,
                 lambda some: dict(zip(some, self._write(writer, [changes[n] for n in some]), strict=True)),
