@@ -28,7 +28,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.console import console
 from benchmarks.idle_systems import System, at_its_limit, systems
-from benchmarks.measure import Result, from_pairs
+from benchmarks.measure import Result, from_pairs, processor_time
 from benchmarks.terminal import PAINTED, Terminal, says
 
 PLACES = {"Overview": b"1", "Failures": b"2", "Causes": b"3", "Trail": b"4", "Proposals": b"5"}
@@ -105,11 +105,11 @@ def _recording(watched: Sequence[System], folder: Path, seconds: float) -> list[
     processes = [subprocess.Popen([*console(config), "history", "record"]) for config in configs]
     try:
         time.sleep(_FIRST_SAMPLES)
-        before = [(system.taken(), _processor_time(one.pid)) for system, one in zip(watched, processes, strict=True)]
+        before = [(system.taken(), processor_time(one.pid)) for system, one in zip(watched, processes, strict=True)]
         began = time.perf_counter()
         time.sleep(max(60.0 * round(seconds / 60), 60.0))
         minutes = (time.perf_counter() - began) / 60
-        after = [(system.taken(), _processor_time(one.pid)) for system, one in zip(watched, processes, strict=True)]
+        after = [(system.taken(), processor_time(one.pid)) for system, one in zip(watched, processes, strict=True)]
     finally:
         for one in processes:
             one.terminate()
@@ -179,12 +179,7 @@ def _own(seconds: float) -> Result:
         terminal.when(PAINTED)
         terminal.settle(6.0, 60.0)
         _wait([terminal], 20.0)
-        before, began = _processor_time(terminal.process.pid), time.perf_counter()
+        before, began = processor_time(terminal.process.pid), time.perf_counter()
         _wait([terminal], seconds)
-        share = (_processor_time(terminal.process.pid) - before) / (time.perf_counter() - began)
+        share = (processor_time(terminal.process.pid) - before) / (time.perf_counter() - began)
     return from_pairs("the console itself, 7 systems of the demo", 1.0, [(share, _OWN_BAR)], note="of a core")
-
-
-def _processor_time(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +36,28 @@ class Result:
 
     def within(self, margin: float) -> bool:
         return self.ratio <= self.bar * margin
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was spent: seconds on the clock, and of the processors for client and server together."""
+
+    clock: float
+    processor: float
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.clock + other.clock, self.processor + other.processor)
+
+
+def processor_time(pid: int) -> float:
+    """The seconds of processor time that a process and its children have used."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    found = 0
+    for each in (pid, *(child for task in tasks for child in task.read_text().split())):
+        with suppress(OSError):  # it has ended, and counts as its parent's now
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            found += sum(map(int, fields[11:15]))
+    return found / os.sysconf("SC_CLK_TCK")
 
 
 def peak_memory() -> float:

