@@ -20,7 +20,6 @@ from base64 import b64decode
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
 from hashlib import sha1
 from typing import Any
 
@@ -111,11 +110,12 @@ class SidekiqJob:
     @property
     def updated(self) -> float | None:
         """When anything last happened to it, in seconds."""
-        written = [value for name in TIMES if (value := self.fields.get(name)) is not None]
-        times = [at for value in written if (at := _seconds(value)) is not None]
-        if self.section.name in (DEAD, WORK) and 0 < self.score < _END_OF_TIME:
-            times.append(self.score)
-        return max(times, default=None)
+        last = self.score if self.section.name in (DEAD, WORK) and 0 < self.score < _END_OF_TIME else 0.0
+        for name in TIMES:
+            value = self.fields.get(name)
+            if value is not None and (at := _seconds(value)) is not None and at > last:
+                last = at
+        return last or None
 
     @property
     def target(self) -> str:
@@ -126,7 +126,7 @@ class SidekiqJob:
     def type(self) -> str:
         return self.text("wrapped") or self.text("class")
 
-    @cached_property
+    @property
     def error(self) -> str | None:
         kind, message = self.text("error_class"), self.text("error_message")
         return f"{kind}: {message}" if kind and message else kind or message or None
