@@ -244,6 +244,36 @@ def test_a_refused_row_does_not_end_the_transaction_and_no_value_is_shown(url: s
     assert rows(url, "SELECT body FROM jobs WHERE id = 2") == [("it's \\ new",)]
 
 
+def test_every_transaction_is_ended_once(url: str) -> None:
+    asked = "SHOW SESSION STATUS LIKE 'Questions'"
+
+    def open_transactions() -> object:
+        return rows(url, "SELECT count(*) FROM information_schema.innodb_trx")[0][0]
+
+    def written() -> int:
+        with db.writing() as writer:
+            return int(writer.execute(asked)[0][1])
+
+    def failing(then: str) -> None:
+        with db.writing() as writer:
+            writer.change("UPDATE jobs SET body = 'lost' WHERE id = 1")
+            writer.execute(then)
+            raise ZeroDivisionError
+
+    with opened(url) as db:
+        first, second = (int(db.fetch(asked, ())[0][1]) for _ in range(2))
+        assert second - first == 3, "its own transaction: START, the statement, COMMIT"
+        assert -written() + written() == 3
+        with pytest.raises(WrongSchema):
+            db.fetch("SELECT nothing FROM jobs", ())
+        with pytest.raises(WrongSchema):
+            failing("SELECT nothing FROM jobs")
+        with pytest.raises(ZeroDivisionError):
+            failing("SELECT 1")
+        assert open_transactions() == 0
+    assert rows(url, "SELECT body FROM jobs WHERE id = 1") == [("one",)]
+
+
 @pytest.mark.parametrize(("given", "shown"), [
     ("Duplicate entry 'it''s for key' for key 'PRIMARY'", "Duplicate entry for key 'PRIMARY'"),
     ("Incorrect datetime value: 'x for column' for column `a`.`b` at row 1", "Incorrect datetime value for column `a`.`b` at row 1"),
@@ -329,6 +359,18 @@ def test_unsigned_counters_are_read_as_they_are() -> None:
         found.insert("jobs", id=1, state="failed", tries=2, most=3)
         (item,) = backend.page(PageRequest(Filter.parse("attempts:2"), NOW)).items
         assert (item.attempts, item.max_attempts) == (2, 3)
+
+
+def test_no_savepoint_is_made_while_no_row_is_refused(queue: Queue, tmp_path: Path) -> None:
+    put(queue, "a")
+    put(queue, "b")
+    made = "SHOW GLOBAL STATUS LIKE 'Com_savepoint'"
+    with operating(queue.open(), tmp_path) as ann:
+        plan = ann.plan(Filter.parse("condition:failed"))
+        before = queue.one(made)
+        override = ann.operations.carry_out(plan, Confirmation(ANN, HERE, "disk is back", plan.changes))
+        assert ann.outcomes(override) == {("applied", ""): 2}
+        assert queue.one(made) == before
 
 
 def test_a_row_locked_by_another_transaction_is_not_touched(queue: Queue, tmp_path: Path) -> None:
