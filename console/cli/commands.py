@@ -107,8 +107,6 @@ def _console(add: Adder) -> None:
     demo.add_argument("--no-open", action="store_true", help="print the config's path instead of opening the console")
     demo.add_argument("--postgres", action="store_true",
                       help="use a real PostgreSQL for the systems that can, until the console is closed")
-    demo.add_argument("--redis", action="store_true",
-                      help="add an RQ queue on a real Redis, until the console is closed")
     _demo_folder(add("tour", "open the demo with a guided tour of the first five minutes", "demo.tour", "tour"))
 
 

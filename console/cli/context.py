@@ -46,7 +46,7 @@ class DemoOptions(NamedTuple):
     read_only: bool = False
     """Build nothing: only a demo that exists can be opened."""
     redis: bool = False
-    """Add an RQ queue on a private Redis. It stops with the demo, so the demo is always rebuilt."""
+    """Add an RQ queue to a new demo, on a private Redis, where one can be had. It runs until the console is closed."""
 
 
 class Demo(Protocol):

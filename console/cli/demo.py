@@ -11,13 +11,12 @@ from console.core.faults import UsageFault
 
 
 def demo(args: Namespace, context: CommandContext) -> int:
-    for server, option, wanted in (("PostgreSQL", "--postgres", args.postgres), ("Redis", "--redis", args.redis)):
-        if args.no_open and wanted:
-            raise UsageFault(
-                f"The demo's {server} runs only while the console is open", fix=f"Leave out --no-open or {option}."
-            )
+    if args.no_open and args.postgres:
+        raise UsageFault(
+            "The demo's PostgreSQL runs only while the console is open", fix="Leave out --no-open or --postgres."
+        )
     options = DemoOptions(
-        args.dir, args.scale, args.seed, args.speed, args.reset, args.postgres, args.read_only, args.redis
+        args.dir, args.scale, args.seed, args.speed, args.reset, args.postgres, args.read_only, redis=not args.no_open
     )
     built = _build(options, context)
     if args.no_open:
@@ -27,7 +26,8 @@ def demo(args: Namespace, context: CommandContext) -> int:
 
 
 def tour(args: Namespace, context: CommandContext) -> int:
-    return _open(_build(DemoOptions(args.dir, read_only=args.read_only), context), args, context, guided=True)
+    options = DemoOptions(args.dir, read_only=args.read_only, redis=True)
+    return _open(_build(options, context), args, context, guided=True)
 
 
 def _build(options: DemoOptions, context: CommandContext) -> Demo:

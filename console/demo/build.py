@@ -21,7 +21,7 @@ from console.demo import analyses, fulfilment, jobs, mail, payments, thumbnails,
 from console.demo.child_process import child_process
 from console.demo.folder import DemoFolder
 from console.demo.past import build_past
-from console.demo.redis_server import start_redis
+from console.demo.redis_server import DemoRedis, RedisFault
 from console.demo.server import start_server
 from console.demo.system import BuildContext, sizes
 from console.xdg import state_folder
@@ -36,7 +36,7 @@ AGES_AFTER = timedelta(minutes=25)
 """A demo older than this is rebuilt: its storm of retries is over, or nearly so."""
 _SMALLEST = 100
 _CONFIG, _TRAIL, _ANCHORS, _HISTORY = "config.yaml", "trail.db", "anchors", "history.db"
-_VERSION = 6
+_VERSION = 7
 _CONSOLE: Mapping[str, Any] = {
     "operator": "${USER:-}",
     "refresh": "2s",
@@ -100,11 +100,24 @@ def open_demo(
 
 def _open_existing(path: Path, options: DemoOptions, stack: ExitStack) -> BuiltDemo:
     """A demo that was built before, however old it is."""
-    state = _read_state(DemoFolder(path, stack, create=False)) if path.exists() else None
-    if state is None or not state.ready or options.reset or options.postgres or options.redis:
-        raise ReadOnlyRefused(f"no demo is built in {path}", fix="Leave out --read-only once.")
+    if not path.exists():
+        raise _no_demo(path)
+    folder = DemoFolder(path, stack, create=False)
+    state = _read_state(folder)
+    if state is None or not state.ready or options.reset or options.postgres:
+        raise _no_demo(path)
     _require_same(state, options)
-    return BuiltDemo(path / _CONFIG, state.speed, owned=False)
+    message = ""
+    if state.redis and options.redis:
+        try:
+            DemoRedis(folder).start_copy(stack)
+        except (OSError, RedisFault) as fault:
+            message = f"The demo's Redis did not start: {fault}."
+    return BuiltDemo(path / _CONFIG, state.speed, owned=False, message=message)
+
+
+def _no_demo(path: Path) -> ReadOnlyRefused:
+    return ReadOnlyRefused(f"no demo is built in {path}", fix="Leave out --read-only once.")
 
 
 def _open_or_build(
@@ -112,7 +125,7 @@ def _open_or_build(
 ) -> BuiltDemo:
     owned = folder.lock(stack)
     config, state = folder.path / _CONFIG, _read_state(folder)
-    rebuild = options.reset or options.postgres or options.redis or state is None or not state.ready
+    rebuild = options.reset or options.postgres or state is None or not state.ready
     if not owned:
         if rebuild or state is None:
             raise UsageFault(f"The demo in {folder.path} is open in another console", fix="Close that one first.")
@@ -122,19 +135,55 @@ def _open_or_build(
     if not rebuild and state is not None:
         _require_same(state, options)
         age = abs(now - datetime.fromisoformat(state.base))
-        if age < AGES_AFTER and not state.postgres and not state.redis:
-            return BuiltDemo(config, state.speed, True)
         message = f"The demo was {duration(age)} old and was rebuilt."
+        if age < AGES_AFTER and not state.postgres:
+            try:
+                return BuiltDemo(config, state.speed, True, _open_redis(folder, state, options, stack))
+            except RedisFault as fault:
+                message = f"The demo's Redis did not start, so the demo was rebuilt: {fault}."
         options = options._replace(scale=state.scale, seed=state.seed, speed=state.speed)
-    server = start_server(stack) if options.postgres else None
-    redis = start_redis(stack) if options.redis else None
-    folder.clear()
     new = State(
         max(options.scale or SCALE, _SMALLEST), SEED if options.seed is None else options.seed,
-        options.speed or SPEED, now.isoformat(), postgres=options.postgres, redis=options.redis,
+        options.speed or SPEED, now.isoformat(), postgres=options.postgres,
     )
-    _build(folder, new, now, progress, server, redis)
-    return BuiltDemo(config, new.speed, True, message)
+    why_no_redis = _rebuild(folder, new, options, now, progress, stack)
+    return BuiltDemo(config, new.speed, True, message or why_no_redis)
+
+
+def _open_redis(folder: DemoFolder, state: State, options: DemoOptions, stack: ExitStack) -> str:
+    """Start the server of a demo that has one; returns what the user should know."""
+    if state.redis and options.redis:
+        DemoRedis(folder).start(stack)
+    elif state.redis:
+        return "The system thumbnails answers only while the demo is open in a console."
+    return ""
+
+
+def _rebuild(
+    folder: DemoFolder, state: State, options: DemoOptions, base: datetime, progress: ReportProgress, stack: ExitStack
+) -> str:
+    """Replace what is in the folder by a new demo; returns what the user should know."""
+    server = start_server(stack) if options.postgres else None
+    DemoRedis(folder).end_old()
+    folder.clear()
+    folder.begin({name: value for name, value in asdict(state).items() if name not in ("redis", "ready")})
+    redis, why_not = _new_redis(folder, stack) if options.redis else (None, "")
+    _build(folder, state, base, progress, server, redis)
+    folder.finish({"redis": redis is not None})
+    return why_not
+
+
+def _new_redis(folder: DemoFolder, stack: ExitStack) -> tuple[str | None, str]:
+    """The URL of a new server, or None where none can be had, and what the user should know."""
+    redis = DemoRedis(folder)
+    if not redis.can_be_had():
+        return None, ""
+    try:
+        redis.make_files()
+        redis.start(stack)
+    except RedisFault as fault:
+        return None, f"The demo has no Redis, because it did not start: {fault}."
+    return redis.url, ""
 
 
 def _read_state(folder: DemoFolder) -> State | None:
@@ -159,9 +208,6 @@ def _require_same(state: State, options: DemoOptions) -> None:
 def _build(
     folder: DemoFolder, state: State, base: datetime, progress: ReportProgress, server: str | None, redis: str | None
 ) -> None:
-    about = asdict(state)
-    del about["ready"]
-    folder.begin(about)
     folder.expect(_TRAIL, _ANCHORS, _HISTORY, "workers.log", "views.json", "last-looked")
     systems = (*SYSTEMS, *(thumbnails.SYSTEMS if redis else ()))
     items = sizes(systems, state.scale)
@@ -173,7 +219,6 @@ def _build(
     }
     folder.write(_CONFIG, _config_text(folder.path, backends))
     build_past(folder.path / _CONFIG, base, state.seed)
-    folder.finish()
 
 
 def _config_text(folder: Path, backends: Mapping[str, Mapping[str, Any]]) -> str:

@@ -21,11 +21,15 @@ from typing import Any
 
 from console.core.faults import UsageFault
 
-MARKER, LOCK = "demo.jsonl", "demo.lock"
+MARKER, LOCK, SERVER_LOCK = "demo.jsonl", "demo.lock", "redis.lock"
+_LOCKS = (LOCK, SERVER_LOCK)
+REDIS_DATA = "appendonly.aof"
 _MADE_BY = "retriage demo"
 _SQLITE = ("-wal", "-shm", "-journal")
 _LEFTOVER = re.compile(r"\.?(.+)\.[0-9a-f]{12}\.(?:retriage|retriage-new|tmp)")
 """A file that a killed worker of the task files was about to rename."""
+_REDIS_LEFTOVER = re.compile(r"temp-rewriteaof-[0-9]+\.aof")
+"""A file that a killed Redis was about to rename when it made its own files."""
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHOOSE = "Choose a new or empty --dir."
@@ -53,17 +57,24 @@ class DemoFolder:
     def about(self) -> dict[str, Any] | None:
         """What the marker says about the demo; None if this folder is not a demo."""
         head, names = self._read_marker()
-        return None if head is None else {**head, "ready": any(name is True for name in names)}
+        if head is None:
+            return None
+        end = next((line for line in names if isinstance(line, dict)), None)
+        return {**head, **(end or {}), "ready": end is not None}
 
     def lock(self, stack: ExitStack) -> bool:
         """Lock the demo; False when another process has it. The lock ends with this process, however that ends."""
-        file = self._open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = self.open_lock(LOCK)
         stack.callback(os.close, file)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
+
+    def open_lock(self, name: str) -> int:
+        """A descriptor of one of the files that are only there to be locked."""
+        return self._open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def _read_marker(self) -> tuple[dict[str, Any] | None, list[Any]]:
         """Its first line and the others. A marker of another folder, user or program counts as none."""
@@ -81,7 +92,7 @@ class DemoFolder:
         return os.fstat(self._fd).st_ino
 
     def _require_demo_or_empty(self) -> None:
-        others = [name for name in _names(self._fd) if name != LOCK]
+        others = [name for name in _names(self._fd) if name not in _LOCKS]
         if others and self.about() is None:
             raise _stranger(self.path, min(others))
 
@@ -92,9 +103,9 @@ class DemoFolder:
         self._marker = self._open(MARKER, _NEW_FILE | os.O_APPEND)
         self._note({"made_by": _MADE_BY, "folder": self._number(), **about})
 
-    def finish(self) -> None:
-        """Mark the demo as complete."""
-        self._note(True)
+    def finish(self, facts: Mapping[str, Any]) -> None:
+        """Mark the demo as complete, with what turned out while it was built."""
+        self._note(dict(facts))
         self._close_marker()
 
     def file(self, name: str) -> Path:
@@ -143,10 +154,10 @@ class DemoFolder:
         listed = {name for name in names if isinstance(name, str)}
         found = list(self._entries(self._fd, ""))
         for name in found:
-            if name not in (LOCK, MARKER) and not _is_listed(name, listed):
+            if name not in (*_LOCKS, MARKER) and not _is_listed(name, listed):
                 raise _stranger(self.path, name)
         for name in sorted(found, key=lambda name: name == MARKER):
-            if name != LOCK:
+            if name not in _LOCKS:
                 self._remove(name)
 
     def _entries(self, folder: int, prefix: str) -> Iterator[str]:
@@ -192,6 +203,8 @@ def _is_listed(name: str, listed: set[str]) -> bool:
         if name.endswith(suffix) and name.removesuffix(suffix) in listed:
             return True
     folder, slash, last = name.rpartition("/")
+    if _REDIS_LEFTOVER.fullmatch(last):
+        return f"{folder}{slash}{REDIS_DATA}" in listed
     leftover = _LEFTOVER.fullmatch(last)
     if leftover is None:
         return False

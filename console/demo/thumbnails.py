@@ -17,9 +17,13 @@ from console.demo.system import BuildContext, DemoSystem
 QUEUE = "images"
 _STATES = ((0.45, "finished"), (0.2, "queued"), (0.25, "failed"), (0.1, "scheduled"))
 _FUNCTIONS = ("images.thumbnail", "images.watermark", "images.transcode")
-_HASH, _RESULTS = "rq:job:", "rq:results:"
+_HASH, _RESULTS, _WORKER = "rq:job:", "rq:results:", "rq:worker:demo"
 _SUSPECT = "7"
 """Images whose number ends with this cannot be read, however often they are tried."""
+
+
+_RENEWED_EVERY = 30
+"""Seconds between two signs of life of the worker. Each is written to the server's file."""
 
 
 class Stop(Protocol):
@@ -36,6 +40,7 @@ def _build(build: BuildContext) -> dict[str, Any]:
     chance = Random(build.seed)
     with closing(redis.Redis.from_url(build.redis)) as client:
         client.sadd("rq:queues", f"rq:queue:{QUEUE}")
+        _register(client)  # it will start in a moment
         pipeline = client.pipeline(transaction=False)
         for n in range(build.items):
             _add(pipeline, build.base, chance, n)
@@ -56,7 +61,7 @@ def _add(pipeline: Any, base: datetime, chance: Random, number: int) -> None:
     })
     match state:
         case "failed":
-            _result(pipeline, id, _error(image, chance))
+            _result(pipeline, id, _error(image, chance), f"{ended.timestamp() * 1000:.0f}")
             # Some are kept for a year, others vanish within hours.
             life = HOUR * (1 + 4 * chance.random()) if chance.random() < 0.2 else 365 * DAY
             pipeline.zadd(f"rq:failed:{QUEUE}", {id: int(base.timestamp() + life)})
@@ -82,25 +87,39 @@ def _error(image: int, chance: Random) -> str:
     return f'Traceback (most recent call last):\n  File "images.py", line 41, in thumbnail\n{raised}'
 
 
-def _result(pipeline: Any, id: str, error: str | None) -> None:
+def _result(pipeline: Any, id: str, error: str | None, at: str = "*") -> None:
+    """Keep the result of an execution. Its id in the stream is its time in milliseconds; `*` is now."""
     fields: dict[str, Any] = {"type": 1 if error is None else 2, "worker_name": "demo"}
     if error is not None:
         fields["exc_string"] = b64encode(zlib.compress(error.encode())).decode()
-    pipeline.xadd(_RESULTS + id, fields, maxlen=10)
+    pipeline.xadd(_RESULTS + id, fields, at, maxlen=10)
 
 
 def work(url: str, speed: int, stop: Stop) -> None:
     """The application's own worker: takes jobs as RQ does, until `stop`."""
     import redis
 
-    chance = Random()
+    chance, renewed = Random(), float("-inf")
     with closing(redis.Redis.from_url(url)) as client:
-        client.sadd(f"rq:workers:{QUEUE}", "rq:worker:demo")
         while not stop.requested:
-            client.set(f"rq:scheduler-lock:{QUEUE}", "demo", ex=60)
+            if time.monotonic() - renewed > _RENEWED_EVERY:
+                _register(client)
+                renewed = time.monotonic()
             for id in _taken(client):
                 _execute(client, id, chance)
             stop.wait(2.0 / speed)
+
+
+def _register(client: Any) -> None:
+    """Say that the worker and its scheduler are alive, as RQ's do."""
+    now, life = _time(datetime.now(UTC)), 2 * _RENEWED_EVERY
+    with client.pipeline() as pipeline:
+        pipeline.hset(_WORKER, mapping={"birth": now, "last_heartbeat": now, "queues": QUEUE, "state": "idle"})
+        pipeline.expire(_WORKER, life)
+        pipeline.sadd("rq:workers", _WORKER)
+        pipeline.sadd(f"rq:workers:{QUEUE}", _WORKER)
+        pipeline.set(f"rq:scheduler-lock:{QUEUE}", "demo", ex=life)
+        pipeline.execute()
 
 
 def _taken(client: Any) -> Iterator[str]:
