@@ -220,6 +220,8 @@ class OverrideWatch:
             rows = [self._rows.row(ordinal) for ordinal in ordinals]
             read = self._read_some(part, rows, cost, asked=allowance is None)
             if read is None:
+                if self._closing and not part.retries:
+                    self._give_up(part)
                 break
             part.next = ordinals[-1] + 1
             yield read
@@ -259,15 +261,17 @@ class OverrideWatch:
     ) -> list[ItemResult] | None:
         """Read these items; None if the backend cannot be read now."""
         meter = Meter()
+        part.retries = False
         try:
             with metered(None if asked else HOLD_LIMIT) as meter:
                 observed = self._look_at(part, rows)
         except ReadTooLong as fault:  # the writers of the watched system would have to wait: fewer at a time
+            part.retries = part.batch > _SMALLEST_BATCH
             part.batch, part.fault = max(part.batch // 2, _SMALLEST_BATCH), str(fault)
             return None
         except _TEMPORARY as fault:
-            part.fault = str(fault)
-            return [_unanswered(row, part.fault) for row in rows] if asked else None
+            part.fault = f"does not answer ({fault})"
+            return [_unanswered(row, part.fault) for row in rows] if asked and not self._closing else None
         except _NOT_READABLE as fault:
             part.fault = str(fault)
             unreadable = Observation(Result.NOT_KNOWN, detail=part.fault)
@@ -277,6 +281,12 @@ class OverrideWatch:
             cost.statements += meter.statements or 1
         part.fault = ""
         return [self._note(row.ordinal, row.key, one) for row, one in zip(rows, observed, strict=True)]
+
+    def _give_up(self, part: _Part) -> None:
+        """The time is over and the backend cannot be read: nobody knows what became of what is still open."""
+        for ordinal in self._open_from(part):
+            self._note(ordinal, "", Observation(Result.NOT_KNOWN, detail=part.fault))
+        part.next, part.rounds = part.first, part.rounds + 1
 
     def _look_at(self, part: _Part, rows: Sequence[PlanRow]) -> list[Observation]:
         backend = self._backend_of(part.part)
@@ -341,7 +351,7 @@ class OverrideWatch:
     # -- the end -----------------------------------------------------------------------------------
 
     def _close(self) -> None:
-        """When the time is over, everything that is open is read once more."""
+        """When the time is over, everything that is open is read once more, if its backend answers then."""
         ends_at = self._ends_at()
         if self._closing or ends_at is None or self._clock.now() < ends_at:
             return
@@ -425,6 +435,8 @@ class _Part:
     rounds: int = 0
     """How often all open items were read."""
     batch: int = BATCH
+    retries: bool = False
+    """Whether the last read failed, and fewer items at a time may be read."""
     fault: str = ""
     """Why the last read failed; empty if it did not."""
 

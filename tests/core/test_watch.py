@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,8 @@ from console.core.backend import Abilities, Deletion, Operation, Throughput
 from console.core.confirm import Limits
 from console.core.events import EventKind, OverrideEvent
 from console.core.executor import Progress
+from console.core.faults import BackendBusy, BackendFault, DeadlineExceeded, ReadTooLong, Unreachable
+from console.core.item import Item, ItemKey
 from console.core.operations import Operations
 from console.core.override import Override, OverrideState
 from console.core.pace import Canary, Now, Over, Pace
@@ -126,6 +128,67 @@ def test_a_watch_ends_with_its_time_and_says_what_is_open(world: CanaryWorld) ->
     assert (counted(progress), progress.complete) == ({"not_run_yet": 10}, False)
     assert timedelta(minutes=10) <= world.clock.now() - NOON < timedelta(minutes=11)
     assert recorded(console, override) == {"not_run_yet": 10}
+
+
+class Interrupted(SqliteQueue):
+    """A system that stops answering after some reads."""
+
+    answers = 0
+    fault: BackendFault = Unreachable("connection lost", where="queue")
+
+    def items(self, keys: Sequence[ItemKey], now: datetime) -> Mapping[ItemKey, Item]:
+        if self.answers == 0:
+            raise self.fault
+        self.answers -= 1
+        return super().items(keys, now)
+
+
+@pytest.mark.parametrize("fault", [Unreachable("connection lost"), BackendBusy("locked"), DeadlineExceeded("5 s"), ReadTooLong("1 s")])
+@pytest.mark.parametrize("answers", [0, 1])
+def test_a_watch_ends_with_its_time_when_a_system_does_not_answer(
+    world: CanaryWorld, monkeypatch: pytest.MonkeyPatch, fault: BackendFault, answers: int
+) -> None:
+    world.clock.queues.clear()
+    override = carried(world, 10)
+    monkeypatch.setattr(Interrupted, "fault", fault)
+    monkeypatch.setattr(Interrupted, "answers", answers)
+    console = world.console(limits=Limits(watch_for=timedelta(minutes=10)), kind=Interrupted)
+    said: list[WatchProgress] = []
+    progress = console.follow(console.watch(override.override_id), show=said.append)
+    assert (counted(progress), progress.unread, progress.complete) == ({"not_known": 10}, 0, False)
+    assert timedelta(minutes=10) <= world.clock.now() - NOON < timedelta(minutes=11)
+    assert recorded(console, override) == {"not_known": 10}
+    whys = {why for one in said for why in one.faults.values()}
+    assert whys == {str(fault) if isinstance(fault, ReadTooLong) else f"does not answer ({fault})"}
+    assert counted(said[0]) == ({"not_run_yet": 10} if answers else {})
+    assert said[0].unread == (0 if answers else 10)
+
+
+def test_what_was_settled_before_a_system_stopped_answering_stays(
+    world: CanaryWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    override = carried(world, 10)
+    world.queue.run("UPDATE async_tasks SET status = 'DONE', updated_at = ? WHERE task_id < 't000004'", (world.clock.now().isoformat(),))
+    world.clock.queues.clear()
+    monkeypatch.setattr(Interrupted, "answers", 1)
+    console = world.console(limits=Limits(watch_for=timedelta(minutes=10)), kind=Interrupted)
+    watch = console.watch(override.override_id)
+    settled = counted(watch.look())
+    assert settled["not_run_yet"] == 6
+    end = counted(console.follow(watch))
+    assert end == {**{name: n for name, n in settled.items() if name != "not_run_yet"}, "not_known": 6}
+
+
+def test_a_system_that_answers_again_is_followed_as_before(
+    world: CanaryWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    override = carried(world, 10)
+    console = world.console(kind=Interrupted)
+    watch = console.watch(override.override_id)
+    assert watch.look().unread == 10
+    monkeypatch.setattr(Interrupted, "answers", -1)
+    progress = console.follow(watch)
+    assert (counted(progress), progress.faults) == ({"recovered": 10}, {})
 
 
 def test_the_time_counts_from_the_last_due_time(world: CanaryWorld) -> None:
