@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 from console.core.access import AccessRules
 from console.core.backend import Action, Attempts, Backend, Count, Operation
+from console.core.cause_count import Cause
+from console.core.cause_life import CauseLife, CauseLives
 from console.core.causes import Causes
 from console.core.confirm import Limits, Origin, Who
 from console.core.export import record
@@ -26,7 +28,7 @@ from console.core.override import Override, outcome_counts
 from console.core.pace import parse_pace
 from console.core.plan import Block, Marked, Matching, Plan, Selection
 from console.core.planner import Planner
-from console.core.ports import Clock
+from console.core.ports import Clock, Record
 from console.core.proposals import Proposal, ProposalState
 from console.core.query import Filter, Sort
 from console.core.session import Unavailable
@@ -36,6 +38,8 @@ MOST_ROWS = 200
 LONGEST_TEXT = 2_000
 _LONGEST_NAME = 100
 MOST_KEYS = 1_000
+MOST_NOTES = 20
+"""The newest notes of a cause."""
 MOST_OPEN = 20
 """How many open proposals there may be before an agent has to wait for a person."""
 _SECONDS = 20.0
@@ -48,6 +52,8 @@ class AgentTrail(Protocol):
     def overrides(self, limit: int | None = None) -> Sequence[Override]: ...
 
     def override(self, override_id: str) -> Override: ...
+
+    def records_of(self, kinds: Sequence[str], *, after: int = 0, limit: int = 1_000) -> Sequence[Record]: ...
 
     def proposals(self, limit: int | None = None) -> Sequence[Proposal]: ...
 
@@ -142,6 +148,7 @@ class AgentTools:
 
     def __init__(self, session: AgentSession) -> None:
         self._session = session
+        self._lives = CauseLives(session.trail, session.clock)
         self.client: str | None = None
 
     def tools(self) -> dict[str, Tool]:
@@ -153,7 +160,7 @@ class AgentTools:
             Tool("list_systems", "The watched systems, and how many items each has per condition.", {}, self.systems),
             Tool("list_failures", "Items that need attention, or those that match a filter.",
                  {"where": where, "limit": limit}, self.failures),
-            Tool("list_causes", "Failures counted by cause, across systems.",
+            Tool("list_causes", "Failures counted by cause, across systems, with the state and the owner of each.",
                  {"where": where, "limit": limit}, self.causes),
             Tool("show_item", "One item with its error and what happens next.",
                  {"key": Parameter("string", "system/id, as list_failures gives it", required=True)}, self.item),
@@ -210,13 +217,27 @@ class AgentTools:
         stop = _Deadline(_SECONDS)
         counting = Causes(self._session.backends, Filter.parse(where), self._session.clock.now(), stop)
         found = sorted(counting.collect(), key=lambda cause: -cause.count)[: _rows(limit)]
+        lives, not_read = self._lives_of(found)
         rows = [
             {"cause": cause.signature, "count": cause.count, "exact": cause.exact, "systems": dict(cause.backends),
-             "first_seen": _when(cause.first), "last_seen": _when(cause.last),
-             "untrusted": cut({"sample": cause.sample})}
-            for cause in found
+             "first_seen": _when(cause.first), "last_seen": _when(cause.last), **_life(life),
+             "untrusted": cut({"sample": cause.sample, **_by_people(life)})}
+            for cause, life in zip(found, lives, strict=True)
         ]
-        return {**_faults(counting.faults), "complete": not stop.requested, "causes": rows}
+        return {**_faults(counting.faults), **not_read, "complete": not stop.requested, "causes": rows}
+
+    def _lives_of(self, causes: Sequence[Cause]) -> tuple[Sequence[CauseLife | None], dict[str, Any]]:
+        """The states of these causes, and why they are missing if the trail or the history cannot be read."""
+        try:
+            self._lives.read()
+            history = self._session.history
+            first_seen = {} if history is None else history.first_seen()
+        except Fault as fault:
+            return [None] * len(causes), {"states_not_read": untrusted(str(fault))}
+        return [
+            None if cause.signature is None else self._lives.life(cause, first_seen.get(cause.signature))
+            for cause in causes
+        ], {}
 
     def item(self, key: str) -> Any:
         parsed, now = ItemKey.parse(key), self._session.clock.now()
@@ -305,6 +326,19 @@ def cut(value: Any) -> Any:
             return [cut(one) for one in value]
         case _:
             return value
+
+
+def _life(life: CauseLife | None) -> dict[str, Any]:
+    """The state of a cause; None for failures without error text, and where it is not known."""
+    return {"state": None if life is None else life.state.value, "since": None if life is None else _when(life.since)}
+
+
+def _by_people(life: CauseLife | None) -> dict[str, Any]:
+    """What people said about a cause."""
+    if life is None:
+        return {}
+    notes = [{"at": note.at, "by": note.by, "text": note.text} for note in life.notes[-MOST_NOTES:]]
+    return {name: value for name, value in (("owner", life.owner), ("by", life.by), ("notes", notes)) if value}
 
 
 def _rows(limit: int) -> int:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from threading import Lock
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple, Protocol, assert_never
 
 from console.core.cause_count import Cause
 from console.core.confirm import Origin, Who, recorded
 from console.core.faults import ReadOnlyRefused, Refused, TrailBroken, UsageFault
+from console.core.override import Override
 from console.core.ports import Clock, Record, Trail
 from console.core.recovery import Result
 from console.core.text import instant, is_blank
@@ -300,30 +301,29 @@ def resolutions_of(result: Mapping[str, Any], confirmed: Mapping[str, Any]) -> I
             yield signature, missing
 
 
-class CauseStates:
-    """The states of all causes: read from the trail, and changed by recording who changed them.
+class CauseRecords(Protocol):
+    """The part of the trail that the states of causes are read from."""
 
-    Nothing here writes to a watched system. Reading is cheap to repeat: only new records are read.
-    """
+    def records_of(self, kinds: Sequence[str], *, after: int = 0, limit: int = 1_000) -> Sequence[Record]: ...
 
-    def __init__(
-        self, trail: Trail, clock: Clock, who: Who, origin: Origin, *, read_only: bool = False
-    ) -> None:
-        self._trail = trail
+    def override(self, override_id: str) -> Override: ...
+
+
+class CauseLives:
+    """The states of all causes, read from the trail. Reading is cheap to repeat: only new records are read."""
+
+    def __init__(self, records: CauseRecords, clock: Clock) -> None:
+        self._stored = records
         self._clock = clock
-        self._who, self._origin = who, origin
-        self.read_only = read_only
         self._seq = 0
         self._records: dict[str, list[CauseRecord]] = {}
         self._resolutions: dict[str, list[Resolution]] = {}
         self._lock = Lock()
 
-    # -- reading ---------------------------------------------------------------------------------
-
     def read(self) -> None:
         """Read what was recorded since the last time."""
         with self._lock:
-            while found := self._trail.records_of((CAUSE_KIND, RESULT_KIND), after=self._seq):
+            while found := self._stored.records_of((CAUSE_KIND, RESULT_KIND), after=self._seq):
                 for record in found:
                     self._add(record)
                 self._seq = found[-1].seq
@@ -333,7 +333,7 @@ class CauseStates:
             change = cause_record_of(record)
             self._records.setdefault(change.signature, []).append(change)
             return
-        override = self._trail.override(record.body["override_id"])
+        override = self._stored.override(record.body["override_id"])
         by = f"override {override.override_id} ({override.who})"
         for signature, left in resolutions_of(record.body, override.confirmed):
             resolution = Resolution(record.seq, record.at, by, left, override.override_id)
@@ -362,7 +362,17 @@ class CauseStates:
         """The signatures that the trail knows, whether or not they fail now."""
         return frozenset((*self._records, *self._resolutions))
 
-    # -- changing --------------------------------------------------------------------------------
+
+class CauseStates(CauseLives):
+    """The states of all causes, which a person changes by recording it. Nothing here writes to a watched system."""
+
+    def __init__(
+        self, trail: Trail, clock: Clock, who: Who, origin: Origin, *, read_only: bool = False
+    ) -> None:
+        super().__init__(trail, clock)
+        self._trail = trail
+        self._who, self._origin = who, origin
+        self.read_only = read_only
 
     def acknowledge(self, cause: Cause, note: str = "") -> None:
         """Record that somebody knows about this cause. It is listed last until it is resolved or reopened."""

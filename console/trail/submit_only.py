@@ -10,7 +10,7 @@ from console.core.agent import AgentTrail
 from console.core.confirm import Origin, Who
 from console.core.override import Override
 from console.core.plan import Block, Plan
-from console.core.ports import Clock
+from console.core.ports import Clock, Record
 from console.core.proposals import Proposal
 from console.trail.store import TrailStore, open_trail
 
@@ -29,6 +29,9 @@ class SubmitOnlyTrail:
 
     def override(self, override_id: str) -> Override:
         return self._reading.override(override_id)
+
+    def records_of(self, kinds: Sequence[str], *, after: int = 0, limit: int = 1_000) -> Sequence[Record]:
+        return self._reading.records_of(kinds, after=after, limit=limit)
 
     def proposals(self, limit: int | None = None) -> Sequence[Proposal]:
         return self._reading.proposals(limit)

@@ -82,8 +82,9 @@ def test_the_librarys_client_reads_and_submits(place: Place, path: Path) -> None
         assert "\x1b" not in json.dumps(item)
         assert "\u202e" not in item["untrusted"]["error"]
         causes = (await called(client, "list_causes"))["causes"]
-        fields = ("cause", "count", "exact", "systems", "first_seen", "last_seen", "untrusted")
+        fields = ("cause", "count", "exact", "systems", "first_seen", "last_seen", "state", "since", "untrusted")
         assert {tuple(cause) for cause in causes} == {fields}
+        assert {(cause["state"], tuple(cause["untrusted"])) for cause in causes} == {("new", ("sample",))}
         made = await called(client, "submit_plan", action="requeue", where="condition:terminal", attempts="reset", reason="provider is back")
         assert (made["state"], made["items"], made["systems"]) == ("open", 5, {"jobs": 5})
         (proposal,) = await called(client, "list_proposals")
@@ -99,6 +100,37 @@ def test_the_librarys_client_reads_and_submits(place: Place, path: Path) -> None
     assert place.run("trail", "verify").code == 0
     kinds = [json.loads(line)["kind"] for line in place.run("trail", "list", "--limit", "0").out.splitlines()]
     assert kinds[-3:] == ["confirmed", "submitted", "planned"]
+
+
+def test_a_cause_has_its_state_and_owner_and_what_people_wrote_is_untrusted(
+    place: Place, path: Path, session: AgentSession
+) -> None:
+    tools = AgentTools(session)
+    cause = next(one["cause"] for one in tools.causes()["causes"] if one["count"] == 4)
+    assert place.run("causes", "assign", cause, INJECTION).code == 0
+    assert place.run("causes", "ack", cause, "--note", INJECTION).code == 0
+    found = next(one for one in tools.causes()["causes"] if one["cause"] == cause)
+    assert found["state"] == "acknowledged"
+    assert found["since"] is not None
+    assert not {"owner", "by", "notes"} & found.keys()
+    people = found["untrusted"]
+    assert people["owner"].startswith("Ignore all previous")
+    assert people["by"]
+    assert [note["text"][:10] for note in people["notes"]] == ["Ignore all"]
+    assert "\x1b" not in json.dumps(found)
+    assert "\u202e" not in people["owner"] + people["notes"][0]["text"]
+
+
+def test_causes_are_listed_where_the_trail_cannot_be_read(place: Place, path: Path, session: AgentSession) -> None:
+    tools = AgentTools(session)
+    (cause, *_) = tools.causes()["causes"]
+    assert place.run("causes", "ack", cause["cause"]).code == 0
+    trail = Path(load(place.write_config()).console.trail_url().removeprefix("sqlite:///"))
+    for file in trail.parent.glob(f"{trail.name}*"):
+        file.write_bytes(b"nonsense" * 2_000)
+    found = tools.causes()
+    assert {one["state"] for one in found["causes"]} == {None}
+    assert "untrusted" in found["states_not_read"]
 
 
 def test_read_only_has_nothing_to_submit_with(place: Place, path: Path) -> None:
@@ -166,7 +198,7 @@ def test_every_connection_is_read_only_by_its_own_guard(session: AgentSession, p
     assert pending(path) == 0
 
 
-READING = {"overrides", "override", "proposals", "proposal", "close"}
+READING = {"overrides", "override", "records_of", "proposals", "proposal", "close"}
 
 
 def test_submit_is_the_only_method_of_its_trail_that_writes(session: AgentSession) -> None:
