@@ -25,6 +25,7 @@ def findings(backend: SqlTable, clock: Clock) -> Sequence[Finding]:
     mapping = backend.attached.mapping
     return [
         Finding(Severity.OK, "schema", f"table {mapping.table.full_name} fits the mapping"),
+        *_statuses(backend),
         *_index(backend),
         *_privileges(backend),
         *row_security_findings(backend),
@@ -32,6 +33,14 @@ def findings(backend: SqlTable, clock: Clock) -> Sequence[Finding]:
         *prediction_findings(backend),
         clock_finding(backend.database, clock),
     ]
+
+
+def _statuses(backend: SqlTable) -> Iterator[Finding]:
+    status = backend.mapping.status
+    if not status.cases and not status.values:
+        message = f"no value of {status.column or 'status'} is mapped: every item is shown as unknown"
+        fix = f"Map the values whose meaning you know in {backend.where('status')}."
+        yield Finding(Severity.WARNING, "status", message, fix)
 
 
 def _index(backend: SqlTable) -> Iterator[Finding]:

@@ -65,9 +65,12 @@ def discover(
     notes = [f"Proposed for table {guesses.table.full_name}. Each guess has its reason as a comment."]
     if guesses.is_no_queue:
         notes.append(f"Probably no queue: {guesses.is_no_queue}.")
+    backend, problem = _opened(kind, url, text, deadline)
+    if backend is not None and guesses.knows_no_status:
+        column = guesses.parts["status"].column
+        notes.append(f"No value of {column} is known, so this only reads, and shows every item as unknown.")
     if others:
         notes.append(f"Other tables that look like a queue: {', '.join(others)}. Choose one with --table.")
-    backend, problem = _opened(kind, url, text, deadline)
     header = _header(guesses.table.full_name, shown_url) if backend else comment(problem[0])
     return MappingProposal(header + text, (*notes, *problem), backend)
 
@@ -87,6 +90,8 @@ def find_queues(kind: type[SqlTable], url: str, deadline: timedelta) -> list[Fou
         try:
             guess, others = _chosen(database, names, None)
         except UsageFault:
+            return []
+        if guess.knows_no_status:
             return []
         text = mapping_yaml(database, guess)
     finally:

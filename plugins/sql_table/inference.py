@@ -121,6 +121,11 @@ class TableGuess:
         return sum(worth.get(part, 0) for part in self.parts) - (4 if self.is_no_queue else 0)
 
     @property
+    def knows_no_status(self) -> bool:
+        """Whether there is a status column, and the meaning of none of its values is known."""
+        return "status" in self.parts and bool(self.unknown) and not self.statuses
+
+    @property
     def is_no_queue(self) -> str:
         """Why nothing in this table waits to be run; empty if something may."""
         if _RECORDS.search(plain(self.table.name)):

@@ -104,7 +104,7 @@ class Case(Section):
 
 
 class Status(Section):
-    """A column with its native values per condition, or an ordered list of cases."""
+    """A column with its native values per condition, or an ordered list of cases. Other values are unknown."""
 
     column: Name | None = None
     expression: Sql | None = None
@@ -127,8 +127,8 @@ class Status(Section):
         listed = [value for key in MEANINGS for value in getattr(self, key)]
         if sum((self.column is not None, self.expression is not None, bool(self.cases))) != 1:
             raise PydanticCustomError("status", "give a column, an expression or a list of cases")
-        if bool(listed) == bool(self.cases):
-            raise PydanticCustomError("status", "a column needs native values per condition; cases must not have any")
+        if listed and self.cases:
+            raise PydanticCustomError("status", "cases must not have native values per condition beside them")
         if len(set(listed)) < len(listed):
             raise PydanticCustomError("status", "a native value is listed under two conditions; keep one")
         names = [case.native_status for case in self.cases]

@@ -104,6 +104,8 @@ class Statuses:
 
     def _unmapped(self, found: ResolvedColumn, meanings: Mapping[Scalar, Meaning]) -> Predicate | None:
         """The predicate for rows with an unmapped status; None if there can be none."""
+        if not meanings:
+            return sa.true()
         column, labels = self._exactly(found.expression), found.column.labels
         if labels is not None:
             others = [label for label in labels if label not in meanings]

@@ -73,7 +73,7 @@ TABLES = {
                 "  ready: [0]\n  failed: [4]\n  done: [3]",
             "# requeue: {guard: [state], set: {state: 0 or 3 or 4}, attempts: {keep: {effect: last_try}}}":
                 "requeue: {guard: [state], set: {state: 0}, attempts: {reset: {effect: reset, set: {tries: 0}}}}",
-        }, postgres=True, failed="a/1", code=1,
+        }, postgres=True, failed="a/1",
     ),
     # An enum with a word of its own, JSON errors, a uuid, a schema.
     "sync.tasks": HomeMade(
@@ -270,14 +270,15 @@ def test_a_configured_backend_lends_its_url(place: Place) -> None:
 
 def test_the_password_of_a_configured_backend_is_shown_nowhere(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY", "canary")
-    with database(f"{TABLES['deliveries'].ddl}; {SYSTEMS['que'].ddl}") as url:
+    flags = "CREATE TABLE flags (id int PRIMARY KEY, is_finished boolean, attempts int)"
+    with database(f"{TABLES['deliveries'].ddl}; {flags}; {SYSTEMS['que'].ddl}") as url:
         given = url.replace("postgres@", "postgres:${CANARY}@")
         assert given != url
         place.sections["jobs"] = f'  jobs: {{plugin: sql_table, preset: que, url: "{given}"}}\n'
         output = place.folder / "out.yaml"
-        for arguments in (["jobs"], ["jobs", "--table", "deliveries"], ["jobs", "--table", "que_jobs", "--output", str(output)]):
-            done = place.run("map", *arguments)
-            assert done.code == int("deliveries" in arguments)
+        for table in ([], ["--table", "deliveries"], ["--table", "flags"], ["--table", "que_jobs", "--output", str(output)]):
+            done = place.run("map", "jobs", *table)
+            assert done.code == int("flags" in table)
             assert "canary" not in done.out + done.err + (output.read_text() if output.exists() else "")
 
 
@@ -383,6 +384,31 @@ def test_a_default_whose_meaning_is_not_known_is_named(place: Place, tmp_path: P
         INSERT INTO jobs VALUES (1, 'approved', 0, NULL), (4, 'failed', 3, 'x')""")
     assert "requeue:" not in lines
     assert "# requeue: which status does its system give to new rows? draft is the column's default." in lines[-2]
+
+
+@pytest.mark.parametrize(("type", "values", "what"), [
+    ("TEXT", ("'alpha'", "'beta'"), "these words are not known"), ("INTEGER", ("1", "2"), "numbers say nothing about their meaning"),
+])
+def test_a_table_of_which_no_status_is_known_is_proposed_for_reading(
+    place: Place, tmp_path: Path, type: str, values: tuple[str, str], what: str
+) -> None:
+    done, lines = proposal_for(place, tmp_path, f"""
+        CREATE TABLE jobs (id INTEGER PRIMARY KEY, status {type}, attempts INTEGER, last_error TEXT);
+        INSERT INTO jobs VALUES (1, {values[0]}, 0, NULL), (2, {values[1]}, 3, 'boom'), (3, NULL, 0, NULL)""")
+    assert done.code == 0
+    assert "No value of status is known, so this only reads, and shows every item as unknown." in done.err
+    assert not [line for line in lines if "Not usable" in line or line.startswith(("requeue:", "discard:"))]
+    at = lines.index(f"# not mapped, shown as unknown: {what}. Map the values whose meaning you know:")
+    first, second = (value.strip("'") for value in values)
+    assert lines[at + 1 : at + 3] == [f"#   {first}: 1 row", f"#   {second}: 1 row, 1 with last_error"]
+    assert conditions(place, tmp_path) == {"1": "unknown", "2": "unknown", "3": "unknown"}
+    attach(place, f"sqlite:///{tmp_path / 'made.db'}", tmp_path / "shown.yaml")
+    (finding,) = [line for line in place.run("check", "--format", "jsonl").out.splitlines() if '"status"' in line]
+    assert "no value of status is mapped: every item is shown as unknown" in finding
+    assert place.run("list", "--where", "condition:unknown", "--sort", "attempts").out.count("\n") == 3
+    assert place.run("requeue", "--key", "made/2", "--reason", "r", "--confirm", "1").code in (2, 3)
+    attached = place.run("attach", str(tmp_path / "made.db"))
+    assert "No queue was found there" in attached.err + attached.out
 
 
 @pytest.mark.parametrize("ddl", [
