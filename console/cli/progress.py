@@ -38,9 +38,12 @@ def watch_progress(total: int) -> Iterator[Callable[[WatchProgress], None]]:
     """The results of the items so far: a bar on a terminal, else a line whenever it changes."""
     said = ""
 
+    def words_of(progress: WatchProgress) -> str:
+        return " · ".join((progress.summary(), *(f"{name}: {why}" for name, why in progress.faults.items())))
+
     def say(progress: WatchProgress) -> None:
         nonlocal said
-        words = " · ".join((progress.summary(), *progress.faults.values()))
+        words = words_of(progress)
         if words != said:
             said = words
             note(words)
@@ -49,9 +52,7 @@ def watch_progress(total: int) -> Iterator[Callable[[WatchProgress], None]]:
         yield say
         return
     with _bar(total, timed=False) as draw:
-        yield lambda progress: draw(
-            progress.total - progress.open, " · ".join((progress.summary(), *progress.faults.values()))
-        )
+        yield lambda progress: draw(progress.total - progress.open, words_of(progress))
 
 
 @contextmanager

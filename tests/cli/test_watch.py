@@ -147,6 +147,19 @@ def test_an_interrupted_watch_says_how_to_go_on_and_records_nothing(place: Place
     assert len(result_records(place)) == 1
 
 
+def test_a_watch_of_a_system_that_does_not_answer_says_so_and_ends(place: Place, queue: Path) -> None:
+    place.console += "  watch_for: 1s\n"
+    place.sections["q"] = place.sections["q"].replace("}\n", ", every: 1s}\n")
+    op = requeued(place)
+    queue.rename(queue.with_suffix(".away"))
+    done = place.run("overrides", "watch", op, "--format", "json")
+    assert done.code == SOME_FAILED
+    assert "q: does not answer (" in done.err
+    found = json.loads(done.out)
+    assert (found["results"]["not_known"], found["results"]["not_read"], found["over"]) == (ITEMS, 0, True)
+    assert len(result_records(place)) == 1
+
+
 def test_an_undo_and_what_it_undoes_name_each_other(place: Place, queue: Path) -> None:
     op = requeued(place)
     assert place.run("overrides", "undo", op, "--reason", "wrong", "--confirm", str(ITEMS)).code == 0
