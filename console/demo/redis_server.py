@@ -126,7 +126,7 @@ _KEEPS = {
     "appendonly": "yes", "appendfilename": REDIS_DATA, "appendfsync": "everysec", "auto-aof-rewrite-percentage": "0",
 }
 _LONGEST_SOCKET = 103
-"""Bytes in the path of a socket, on every system."""
+"""How many bytes the path of a socket may have on every system."""
 
 
 class DemoRedis:
@@ -193,7 +193,7 @@ class DemoRedis:
     def _program(self) -> Path:
         found = program()
         if found is None:
-            raise RedisFault("there is none")
+            raise RedisFault("there is no server program")
         return found
 
 
