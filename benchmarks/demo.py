@@ -55,6 +55,7 @@ def _insert(folder: Path, stores: dict[str, tuple[list[str], list[Table]]]) -> N
                 connection.execute(statement)
             connection.execute("BEGIN")
             for table, rows in tables:
-                marks = ", ".join("?" * len(rows[0])) if rows else ""
-                connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+                if rows:
+                    marks = ", ".join("?" * len(rows[0]))
+                    connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
             connection.execute("COMMIT")
