@@ -340,6 +340,22 @@ async def test_groups_count_and_narrow(tmp_path: Path) -> None:
         assert "scanned" in screen_text(pilot)
 
 
+async def test_a_preview_that_is_read_while_the_console_closes_is_no_crash(tmp_path: Path) -> None:
+    """It looks for its cause in the list of causes, which may be gone already."""
+    async with opened(small_world(tmp_path, 20)) as pilot:
+        await pilot.press("3")
+        screen = pilot.app.screen
+        assert isinstance(screen, CausesScreen)
+        await until(pilot, lambda: screen.table.causes and not screen._busy)
+        signature = screen.table.causes[0].signature
+        assert signature in console(pilot).errors_seen()
+        await pilot.press("2")
+        await until(pilot, lambda: isinstance(pilot.app.screen, FailuresScreen))
+        await screen.table.remove()
+        assert console(pilot).life_of(str(signature)) is None
+        console(pilot).errors_seen()
+
+
 async def test_groups_are_read_again_at_once_when_asked(tmp_path: Path) -> None:
     async with opened(small_world(tmp_path, 100)) as pilot:
         await pilot.press("3")

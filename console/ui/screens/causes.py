@@ -414,10 +414,13 @@ class CausesScreen(ShowsPast, ListScreen):
         )
 
     def errors_seen(self) -> dict[str, str]:
-        return {cause.signature: telling_line(cause.sample) for cause in self.table.causes if cause.signature}
+        listed = self.query(CauseList)  # other screens ask too, also while the console closes and the list is gone
+        causes = listed.first().causes if listed else ()
+        return {cause.signature: telling_line(cause.sample) for cause in causes if cause.signature}
 
     def lives_seen(self) -> Mapping[str, CauseLife]:
-        return self.table.past.lives if self.then is None else {}
+        listed = self.query(CauseList)
+        return listed.first().past.lives if listed and self.then is None else {}
 
     # -- actions -----------------------------------------------------------------------------------
 
