@@ -10,6 +10,7 @@ import base64
 import gc
 import os
 import select
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Lock, Thread
@@ -22,6 +23,7 @@ from textual.await_complete import AwaitComplete
 from textual.binding import Binding
 from textual.css.query import NoMatches
 from textual.css.stylesheet import Stylesheet
+from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.geometry import Region
 from textual.notifications import Notification, Notify, SeverityLevel
@@ -47,8 +49,11 @@ class PatchedApp(App[Result]):
 
         Once it exits, Textual mounts nothing more: a widget that is just being mounted misses its children. Without
         `_exit` it would mount them but never start them, and wait for them without end.
+
+        Textual also calls what a screen wanted to be called after a repaint when that screen is being removed and some
+        of its widgets are gone.
         """
-        if self._exit and isinstance(error, NoMatches):
+        if isinstance(error, NoMatches) and (self._exit or _was_being_removed(error)):
             return
         self._exit = True
         if self.crash is None:
@@ -113,6 +118,12 @@ class PatchedApp(App[Result]):
         """Send a sequence that Textual does not know, such as a desktop notification."""
         if self._driver is not None and sequence:
             self._driver.write(sequence)
+
+
+def _was_being_removed(error: NoMatches) -> bool:
+    """Whether a widget that looked for another one was being removed, or was removed already."""
+    callers = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(isinstance(caller, DOMNode) and (caller._pruning or caller._closing) for caller in callers)
 
 
 class ClosesItself(Screen[Result]):

@@ -128,7 +128,9 @@ class FailuresScreen(ListScreen):
         return ["list", *filter_words(self.filter, self.sort)]
 
     def errors_seen(self) -> dict[str, str]:
-        return {i.signature: telling_line(i.error) for i in self.table.items_read() if i.signature and i.error}
+        listed = self.query(ItemList)  # other screens ask too, also before the list is there and after it is gone
+        read = listed.first().items_read() if listed else ()
+        return {item.signature: telling_line(item.error) for item in read if item.signature and item.error}
 
     def planned(self) -> None:
         self.table.clear_marks()

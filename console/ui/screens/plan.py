@@ -359,7 +359,8 @@ class PlanScreen(ReportsWorkerErrors, ModalScreen[tuple[Plan, Confirmation] | No
     def _show_keys(self) -> None:
         """After the next layout, when the screen may already be closed and empty."""
         preview = next(iter(self.query("#preview").results(TextPane)), None)
-        if preview is None:
+        line = next(iter(self.query("#plan-keys").results(Static)), None)
+        if preview is None or line is None:
             return
         below = round(preview.max_scroll_y - preview.scroll_y)
         plan, keys = self.plan, []
@@ -376,7 +377,7 @@ class PlanScreen(ReportsWorkerErrors, ModalScreen[tuple[Plan, Confirmation] | No
             keys = [key for key in keys if key[0] != "space"]
         if not isinstance(self.focused, FormRow):
             keys = [key for key in keys if key[0] != "←→"]
-        self.query_one("#plan-keys", Static).update(self._key_line(keys))
+        line.update(self._key_line(keys))
 
     def _key_line(self, keys: list[tuple[str, str, str]]) -> Content:
         """The keys that fit, each a link for the mouse where it leads to something."""
