@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from pydantic import BaseModel
 
 from console import __version__
+from console.core.capabilities import KeepsIndex
 from console.core.entry_points import origin_of, points_in
 from console.core.faults import Fault, PluginFault
 from console.core.policy import PolicyOverride
 from console.core.session import Unavailable
 from console.core.text import and_list, did_you_mean
 from console.settings import BackendSettings, Settings, mask_text
+from console.xdg import cache_folder
 
 if TYPE_CHECKING:
     from console.core.backend import Backend
@@ -104,7 +106,10 @@ def open_one(backend: BackendSettings, *, read_only: bool, deadline: timedelta) 
     options = backend.parse(plugin.options)
     policy = backend.policy.override()
     try:
-        return plugin.open(backend.name, options, policy, read_only=read_only, deadline=deadline)
+        opened = plugin.open(backend.name, options, policy, read_only=read_only, deadline=deadline)
+        if isinstance(opened, KeepsIndex):
+            opened.keep_index(cache_folder())
+        return opened
     except (Fault, KeyboardInterrupt):
         raise
     except BaseException as error:  # as above

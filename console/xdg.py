@@ -1,4 +1,4 @@
-"""The user's folders for config and state, by the XDG rules on every system, and how a file in them is replaced.
+"""The user's folders for config, state and cache, by the XDG rules on every system, and how a file in them is replaced.
 
 No other module looks up these folders.
 """
@@ -21,6 +21,13 @@ def state_folder() -> Path:
     from platformdirs.unix import Unix
 
     return Unix("retriage").user_state_path
+
+
+def cache_folder() -> Path:
+    """`~/.cache/retriage`, unless XDG_CACHE_HOME names another place: what can be lost and is then read again."""
+    from platformdirs.unix import Unix
+
+    return Unix("retriage").user_cache_path
 
 
 def is_of_another_user(path: Path) -> bool:

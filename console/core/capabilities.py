@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from console.core.backend import Action, Count, Flag, Image
@@ -69,6 +70,15 @@ class KnowsCost(Protocol):
 
     def is_costly(self, now: datetime) -> bool:
         """Whether a histogram, or a page in another order, reads a large table without an index."""
+
+
+@runtime_checkable
+class KeepsIndex(Protocol):
+    """A backend that reads so many things one by one that it keeps an index of them between processes."""
+
+    def keep_index(self, folder: Path) -> None:
+        """Called once after it was opened. The folder may not exist; whatever is found in it may be damaged. A backend
+        that was opened read-only may use an index, but writes nothing."""
 
 
 @runtime_checkable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,9 +13,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from console.core.backend import (
+    COUNT_CAP,
     Abilities,
     Authority,
     Change,
+    Count,
     Draft,
     Finding,
     Image,
@@ -28,7 +31,7 @@ from console.core.paths import expanded
 from console.core.policy import Phase, PolicyOverride, RetryPolicy, schedule_ahead
 from console.core.ports import Clock, Stop
 from console.core.query import COLUMN_SORTS, Cursor, Field, Filter, Sort
-from console.keyed.reader import KeyedReader, Walk
+from console.keyed.reader import KeyedReader, Walk, capped
 from console.sql.table_rows import last_attempts
 from plugins import _contract_queue as contract
 from plugins.file_queue.checks import findings
@@ -51,6 +54,7 @@ _POSSIBLE_CONDITIONS = {
     Phase.FAILED: frozenset({Condition.FAILED, Condition.TERMINAL}),
 }
 """The conditions of each phase. A task that cannot match a filter need not be judged."""
+_FINISHED = frozenset({Condition.DONE, Condition.CANCELLED})
 
 
 class Options(BaseModel):
@@ -112,6 +116,9 @@ class FileQueue(KeyedReader[Task]):
         self._planner = TaskPlanner(name, policy, self._rows)
         self._mover = Mover(self._index.queue)
 
+    def keep_index(self, folder: Path) -> None:
+        self._index.keep_in(folder / "file_queue", write=not self._read_only)
+
     # -- reading ---------------------------------------------------------------------------------
 
     def now(self) -> datetime:
@@ -120,7 +127,7 @@ class FileQueue(KeyedReader[Task]):
 
     def walk(self, walk: Walk) -> Iterator[tuple[Task, Cursor]]:
         with self._faults():
-            snapshot = self._index.snapshot()
+            snapshot = self._index.snapshot(whole=not _FINISHED.isdisjoint(walk.conditions))
         return snapshot.walk(walk.sort, walk.after, walk.backward)
 
     def to_item(self, entry: Task, now: datetime) -> Item:
@@ -138,6 +145,16 @@ class FileQueue(KeyedReader[Task]):
     def condition(self, entry: Task, now: datetime) -> Condition:
         possible = self.possible(entry)
         return next(iter(possible)) if len(possible) == 1 else self._rows.verdict(entry, now).condition
+
+    def counts(self, filter: Filter, now: datetime, cap: int | None = COUNT_CAP) -> Mapping[Condition, Count]:
+        if filter.without(Field.CONDITION).terms:
+            return super().counts(filter, now, cap)
+        with self._faults():
+            snapshot = self._index.snapshot()
+        known = snapshot.finished
+        found = Counter(one.condition for one in known.values())
+        found.update(self.condition(task, now) for task in snapshot.tasks.values() if task.id not in known)
+        return {condition: capped(found[condition], cap) for condition in filter.conditions()}
 
     def lookup(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Task]:
         return {ItemKey(self.name, (id,)): task for id, task in self._tasks(keys).items()}
@@ -167,7 +184,7 @@ class FileQueue(KeyedReader[Task]):
 
     def check(self, clock: Clock) -> Sequence[Finding]:
         with self._faults():
-            return findings(self._index, self._mover, clock, self.now())
+            return findings(self._index, self._mover, self._decode, clock, self.now())
 
     def cancel(self) -> None:
         self._index.cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -18,11 +18,13 @@ from plugins.file_queue.moves import Mover
 _SKEW = timedelta(seconds=5)
 
 
-def findings(index: Index, mover: Mover, clock: Clock, now: datetime) -> list[Finding]:
+def findings(
+    index: Index, mover: Mover, decode: Callable[[str | None], datetime | None], clock: Clock, now: datetime
+) -> list[Finding]:
     snapshot = index.snapshot()
     tasks = snapshot.tasks
     broken = sum(task.problem is not None for task in tasks.values())
-    found = [Finding(Severity.OK, "schema", f"{len(tasks)} tasks in queue/, results in results/")]
+    found = [Finding(Severity.OK, "schema", f"{len(snapshot.ids)} tasks in queue/, results in results/")]
     if broken:
         found.append(
             Finding(
@@ -47,8 +49,9 @@ def findings(index: Index, mover: Mover, clock: Clock, now: datetime) -> list[Fi
     found.append(_privileges(index.queue, index.results))
     found.append(_lock(index.queue))
     found.append(Finding(Severity.OK, "guard", "strong: updated_at changes on every transition"))
-    latest = max((task.updated_at for task in tasks.values() if task.updated_at), default=now)
-    found.append(_clock(now, clock, latest))
+    times = [task.updated_at for task in tasks.values()]
+    times += [decode(task.updated_at) for task in snapshot.finished.values()]
+    found.append(_clock(now, clock, max(filter(None, times), default=now)))
     return found
 
 
@@ -77,7 +80,7 @@ def _leftovers(mover: Mover) -> Iterator[Finding]:
 def _orphans(index: Index) -> Iterator[Finding]:
     with Folder(index.results) as results:
         ids = {name.removesuffix(RESULT) for name in results.names() if name.endswith(RESULT)}
-    if orphans := len(ids - index.snapshot().tasks.keys()):
+    if orphans := len(ids - index.snapshot().ids):
         yield Finding(Severity.OK, "results", f"{orphans} result files belong to tasks that no longer exist")
 
 

@@ -33,7 +33,7 @@ class State(StrEnum):
     DONE = "done"
 
 
-_TASK_FILE = re.compile(r"(?s)(.+)\.(task|running|done)")
+STATES = {str(state): state for state in State}
 _PRIVATE = re.compile(r"(?s)(.+)\.(task|running|done)\.([0-9a-f]{12})\.retriage")
 _NEW = re.compile(r"(?s)(.+)\.([0-9a-f]{12})\.retriage-new")
 RESULT = ".result"
@@ -49,10 +49,11 @@ class ParsedName(NamedTuple):
 
 def parse_name(name: str) -> ParsedName:
     """Parse a file name. Without a state it is not a task file."""
-    if found := _TASK_FILE.fullmatch(name):
-        return ParsedName(found[1], State(found[2]))
+    id, _, extension = name.rpartition(".")
+    if id and (state := STATES.get(extension)) is not None:
+        return ParsedName(id, state)
     if found := _PRIVATE.fullmatch(name):
-        return ParsedName(found[1], State(found[2]), found[3])
+        return ParsedName(found[1], STATES[found[2]], found[3])
     if found := _NEW.fullmatch(name):
         return ParsedName(found[1], None, found[2])
     return ParsedName(name, None)

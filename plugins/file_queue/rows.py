@@ -31,9 +31,9 @@ from console.core.policy import Facts, Phase, RetryPolicy, judge
 from console.core.text import neutralise
 from console.sql.table import StoredRow, columns_of
 from console.sql.table_rows import TableRows
-from console.sql.times import IsoText
+from console.sql.times import LONGEST_TIME, IsoText
 from console.sql.values import text
-from plugins._contract_queue import task_table
+from plugins import _contract_queue as contract
 from plugins.file_queue.folder import Stamp, State, UnreadableFile, why_not_plain
 from plugins.file_queue.prediction import BLOCKING, Blocker, blocker_of, predict_task
 
@@ -42,9 +42,16 @@ _STATUSES = {
     State.RUNNING: frozenset({"RUNNING", "PENDING"}),
     State.DONE: frozenset({"SUCCESS", "FAILED", "CANCELLED"}),
 }
+_FINISHED = {"SUCCESS": Condition.DONE, contract.CANCELLED: Condition.CANCELLED}
+_RENAMED_ONLY = ("RUNNING", "PENDING")
+"""What a file may still say after its task succeeded."""
+_FIELDS = (
+    "id", "func_path", "status", "schedule", "max_retries", "timeout", "attempts", "created_at", "updated_at",
+    "last_attempt_at",
+)
 _LARGEST_IMAGE = 2_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TABLE = task_table(
+_TABLE = contract.task_table(
     table=columns_of(
         "tasks", "id", "func_path", "status", "attempts", "max_retries", "eta", "timeout", "error", "created_at",
         "updated_at", "since", "last_attempt_at", "recorded",
@@ -92,6 +99,12 @@ def parse_object(content: bytes) -> dict[str, Any]:
     return parsed
 
 
+def own_fields(content: bytes) -> dict[str, Any]:
+    """The fields of a task file that say what becomes of the task; its arguments are not among them."""
+    fields = parse_object(content)
+    return {name: fields[name] for name in _FIELDS if name in fields}
+
+
 def image_of(state: State, fields: dict[str, Any]) -> TaskImage | None:
     """The image of a task file; None if a field is missing or has a value that a plan cannot store exactly."""
     image = TaskImage(state.value, *(fields.get(name) for name in TaskImage._fields[1:]))
@@ -113,6 +126,31 @@ def instant_of(nanoseconds: int) -> datetime | None:
         return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
     except OverflowError:
         return None
+
+
+class Finished(NamedTuple):
+    """What lists need to know of a finished task until somebody asks for it."""
+
+    condition: Condition
+    updated_at: str | None
+    """As it is stored. None also if it is certainly not a time."""
+
+
+def needs_result(state: State, fields: dict[str, Any]) -> bool:
+    """Whether the result file says if this task has finished, and not its own file."""
+    return state is State.DONE and fields.get("status") in _RENAMED_ONLY
+
+
+def finished_as(id: str, state: State, fields: dict[str, Any], result: Result) -> Finished | None:
+    """How a task ended that never runs again and is certainly neither failed nor broken; None for any other."""
+    if state is not State.DONE:
+        return None
+    meant = "SUCCESS" if needs_result(state, fields) and result.status == "SUCCESS" else fields.get("status")
+    condition = _FINISHED.get(meant) if isinstance(meant, str) else None
+    if condition is None or _problem(id, state, fields, meant) is not None:
+        return None
+    updated = fields.get("updated_at")
+    return Finished(condition, updated if isinstance(updated, str) and len(updated) <= LONGEST_TIME else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +203,7 @@ class TaskRows:
             claimed = instant_of(stamp.changed)
             meant, since = "RUNNING", None if claimed is None else self.time.encode(claimed)
             notes = (*notes, "its file is named .running but its status is PENDING: just claimed, or its worker died")
-        if state is State.DONE and native in ("RUNNING", "PENDING") and result.status == "SUCCESS":
+        if needs_result(state, fields) and result.status == "SUCCESS":
             meant = "SUCCESS"
         row = StoredRow(
             id, fields.get("func_path"), meant, fields.get("attempts"), fields.get("max_retries"), eta,
@@ -224,8 +262,7 @@ def _problem(id: str, state: State, fields: dict[str, Any], status: Any) -> str 
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """What a result file says about its task."""
 
     error: str | None = None
@@ -256,3 +293,10 @@ class Result:
 
 
 NO_RESULT = Result()
+
+
+class Content(NamedTuple):
+    """What a task is made from: the fields of its file, and its result."""
+
+    fields: dict[str, Any]
+    result: Result

@@ -102,7 +102,7 @@ MAY_IMPORT = {
     "config_peek": "core actions xdg",
     "process": "settings xdg",
     "signals": "",
-    "registry": "core settings console",
+    "registry": "core settings console xdg",
     "attach": "core settings registry",
     "console": "",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -53,7 +54,31 @@ def test_a_command_ends_at_the_deadline_and_says_what_to_do(place: Place) -> Non
     done = place.run("list")
     assert done.code == 4
     assert "files were" in done.err
-    assert "Raise `deadline` in the config" in done.err
+    assert "aise `deadline` in the config" in done.err
+
+
+def test_the_next_command_opens_only_what_changed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = folders.make(place.folder / "jobs")
+    for n in range(1_200):
+        folders.write_task(base, f"t{n}", "SUCCESS" if n % 100 else "FAILED")
+    time.sleep(2.1)  # what was read sooner after a change is not kept
+    place.deadline = "10m"
+    kept = place.folder / ".cache" / "retriage"
+    section = f"  files: {{plugin: file_queue, path: {base}"
+    place.sections["files"] = section + ", read_only: true}\n"
+    place.run("list")
+    place.sections["files"] = section + "}\n"
+    first = place.run("--read-only", "list")
+    assert len(first.out.splitlines()) == 12, first.err
+    assert not kept.exists(), "read-only writes nothing"
+    assert place.run("list").out == first.out
+    assert len(list(kept.glob("file_queue/*"))) == 1
+    folders.write_task(base, "t1")
+    (base / "queue" / "t100.done").unlink()
+    with opened(monkeypatch) as read:
+        third = place.run("list")
+    assert read == ["t1.done"]
+    assert ('"t1"' in third.out, '"t100"' in third.out) == (True, False)
 
 
 @campaign
@@ -73,7 +98,7 @@ def test_a_million_files(place: Place) -> None:
             path.hardlink_to(first)
     place.sections["files"] = f"  files: {{plugin: file_queue, path: {base}}}\n"
     place.deadline = "1s"
-    assert "Raise `deadline` in the config" in place.run("list").err
+    assert "aise `deadline` in the config" in place.run("list").err
     place.deadline = "10m"
     whole = subprocess.run(
         [sys.executable, "-c", PEAK, "--config", str(place.write_config()), "list", "--where", "condition:terminal", "--limit", "0"],

@@ -83,7 +83,8 @@ def test_a_rewrite_of_the_same_size_within_one_clock_tick_is_seen(tmp_path: Path
 
 @campaign
 def test_a_hundred_thousand_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second listing opens no file; pages, counts and a requeue afterwards open only what they touch."""
+    """The second listing opens no file; pages, counts and a requeue afterwards open only what they touch. Finished tasks
+    are read in full once, when somebody asks for them."""
     base = folders.make(tmp_path / "jobs")
     done = {name: value for name, value in folders.fields("", "SUCCESS").items() if name != "id"}
     for n in range(MANY):
@@ -101,12 +102,16 @@ def test_a_hundred_thousand_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert len(ids(backend, "condition:terminal")) == MANY // 1000
     with opened(monkeypatch) as later:
         counts = backend.counts(ALL, NOON, None)
+        assert len(ids(backend, "condition:terminal")) == MANY // 1000
+    with opened(monkeypatch) as finished:
         page = backend.page(PageRequest(ALL, NOON, limit=100))
         assert page.next is not None
+    with opened(monkeypatch) as again:
         assert len(backend.page(PageRequest(ALL, NOON, after=page.next, limit=100)).items) == 100
     assert counts[Condition.DONE].value == MANY - MANY // 1000
     assert len(first) == MANY + MANY // 1000
-    assert later == []
+    assert later == again == []
+    assert len(finished) == MANY - MANY // 1000
     changes = folders.plan(backend, "0", "1000")
     backend.compare_and_set(changes, Operation(), Authority("ops", "test", None, "o1"))
     with opened(monkeypatch) as after:
@@ -230,4 +235,4 @@ def test_a_task_listed_under_two_names_that_are_both_gone_is_searched_again(tmp_
         for path in (base / "queue").iterdir():
             path.unlink()
         assert len(listed) == 2
-        assert index._read(queue, results, "a", listed, None) is None
+        assert index._read(queue, results, "a", listed, whole=True) is None
