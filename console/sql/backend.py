@@ -345,7 +345,8 @@ class QueueTableBackend(SqlBackend):
     @cached_property
     def _draft_columns(self) -> DraftColumns:
         row = StoredRow(*self._reader.layout.segments[0].roles.row)
-        return self._planner.columns(row, sa.null() if self._address is None else self._address)
+        address = sa.null() if self._address is None else self._address
+        return self._planner.columns(row, address, sqlite=self._is_sqlite)
 
     def after(self, change: Change, operation: Operation, at: datetime, due: datetime) -> Image:
         return self._planner.after(change, operation, at, due)

@@ -27,7 +27,7 @@ from console.sql.layout import Expression
 from console.sql.table import Assigned, Compute, QueueTable, RequeueRule, StoredRow, StoredTime
 from console.sql.table_rows import TableRows
 from console.sql.times import IsoText, TimeStyle
-from console.sql.values import is_too_large, is_unicode, plain, storable, text
+from console.sql.values import is_too_large, is_unicode, own_key, plain, storable, text
 
 _REMEMBERED = 10_000
 """How many different failures are remembered while one plan is made."""
@@ -84,7 +84,7 @@ class RequeuePlanner:
 
     # -- drafts ------------------------------------------------------------------------------------
 
-    def columns(self, row: StoredRow, address: Expression) -> DraftColumns:
+    def columns(self, row: StoredRow, address: Expression, *, sqlite: bool) -> DraftColumns:
         """What has to be read of each row."""
         stored = self._table.table.c
         too_large = {name: is_too_large(stored[name]) for name in self._table.image}
@@ -94,6 +94,8 @@ class RequeuePlanner:
             name: own[column] if isinstance(column, str) and column in own else getattr(row, name)
             for name, column in declared.items()
         }
+        if sqlite:
+            facts["key"] = own_key(row.key)
         any_large = sa.or_(sa.false(), *too_large.values(), is_too_large(row.key))
         return DraftColumns(facts, list(own.values()), any_large, address)
 

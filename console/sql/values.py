@@ -190,6 +190,8 @@ TYPE_LIMIT = 1_000
 """How many characters are read of a text that is shown but never compared."""
 LARGEST_OWN_VALUE = 64 * 1024
 """The most bytes of a value that a plan keeps and compares."""
+_SMALLEST_COMPRESSED = 200
+"""Bytes that PostgreSQL stores. It compresses a value that is too large to no fewer, whichever method it uses."""
 
 
 def cut_text(column: ColumnElement[Any], *, sqlite: bool) -> ColumnElement[Any]:
@@ -201,34 +203,41 @@ def cut_text(column: ColumnElement[Any], *, sqlite: bool) -> ColumnElement[Any]:
 
 def cut_value(column: ColumnElement[Any]) -> ColumnElement[Any]:
     """A column of SQLite, which may hold a long text whatever its type is: as it is, or the beginning of it."""
+    size = sa.func.length(sa.cast(column, sa.LargeBinary))  # the length of a text would end at a NUL
     limit: ColumnElement[Any] = sa.literal_column(str(TYPE_LIMIT))
-    return sa.case((_Size(column) > limit, first_characters(column, TYPE_LIMIT)), else_=column)
+    return sa.case((size > limit, first_characters(column, TYPE_LIMIT)), else_=column)
 
 
-class _Size(FunctionElement[Any]):
-    """How many bytes a value has. PostgreSQL gives the stored size without reading the value; in SQLite, the length of
-    a text would end at a NUL."""
+def own_key(key: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A key of SQLite as a plan reads it: the beginning of one that is too large, whose item is skipped."""
+    beginning = first_characters(key, TYPE_LIMIT).concat(sa.literal_column("'…'"))
+    return sa.type_coerce(sa.case((is_too_large(key), beginning), else_=key), key.type)
 
-    name = "size"
-    type = sa.BigInteger()
+
+class _IsTooLarge(FunctionElement[Any]):
+    """Whether a value has more bytes than a plan keeps."""
+
+    name = "is_too_large"
+    type = sa.Boolean()
     inherit_cache = True
 
 
-@compiles(_Size)
-def _compile_size(element: _Size, compiler: SQLCompiler, **options: Any) -> str:
+@compiles(_IsTooLarge)
+def _compile_is_too_large(element: _IsTooLarge, compiler: SQLCompiler, **options: Any) -> str:
     (value,) = (compiler.process(clause, **options) for clause in element.clauses)
     match compiler.dialect.name:
-        case "sqlite":
-            return f"length(CAST({value} AS BLOB))"
+        case "sqlite":  # where the length of a text would end at a NUL
+            return f"length(CAST({value} AS BLOB)) > {LARGEST_OWN_VALUE}"
         case "postgresql":
-            return f"pg_column_size({value})"
+            stored = f"pg_column_size({value}) > {_SMALLEST_COMPRESSED}"
+            return f"({stored} AND octet_length(CAST({value} AS TEXT)) > {LARGEST_OWN_VALUE})"
         case _:
-            return f"octet_length({value})"
+            return f"octet_length({value}) > {LARGEST_OWN_VALUE}"
 
 
 def is_too_large(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Whether a value is too large for a plan."""
-    return _Size(column) > sa.literal_column(str(LARGEST_OWN_VALUE))
+    """Whether a value is too large for a plan. It is not fetched to find out."""
+    return _IsTooLarge(column)
 
 
 def native_columns(columns: Iterable[ColumnElement[Any]]) -> list[ColumnElement[Any]]:

@@ -125,7 +125,7 @@ class SqlTable(InspectingBackend[MappedTable]):
     ) -> Iterator[Sequence[Draft]]:
         planner = self.attached.planner
         assert planner is not None
-        columns = (*self._reader.layout.segments[0].roles.row, *planner.columns(operation))
+        columns = planner.columns(operation)
         for rows in self._batches(wanted, sort, columns, now, stop):
             yield planner.drafts(rows, operation, now)
 

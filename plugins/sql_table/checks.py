@@ -98,6 +98,6 @@ def prediction_findings(backend: SqlTable) -> Iterator[Finding]:
 
 def _tried(backend: SqlTable, planner: MappingPlanner, operation: Operation) -> tuple[int, Counter[str]]:
     """How many rows were tried, and what is wrong with an operation on them, with the number of rows."""
-    columns, now = (*backend.attached.layout.roles.row, *planner.columns(operation)), backend.now()
+    columns, now = planner.columns(operation), backend.now()
     rows = next(backend.reader.walk(Filter.parse("condition:*"), NATURAL, columns, now, Never(), _SAMPLE), [])
     return len(rows), planner.not_as_meant(rows, operation, now)

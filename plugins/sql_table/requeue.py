@@ -43,7 +43,7 @@ from console.core.signature import signature_of
 from console.sql.database import Row
 from console.sql.layout import Expression
 from console.sql.table import StoredRow, phase_of
-from console.sql.values import is_too_large, plain, storable, text
+from console.sql.values import is_too_large, own_key, plain, storable, text
 from plugins.sql_table.change_schema import DiscardSection, RequeueSection
 from plugins.sql_table.image import RowImage, requeue_assignments
 from plugins.sql_table.layout import MappedLayout
@@ -204,15 +204,18 @@ class MappingPlanner:
     # -- drafts ----------------------------------------------------------------------------------
 
     def columns(self, operation: Operation) -> tuple[Expression, ...]:
-        """What a draft needs besides the columns of a page: address, skip reason, warning, status after, whether it is
-        too large, image."""
+        """What a draft needs: the columns of a page, address, skip reason, warning, status after, whether it is too
+        large, image."""
+        keys, listed = len(self._layout.keys), self._layout.roles.row
+        if self._resolved.sqlite:
+            listed = (*map(own_key, listed[:keys]), *listed[keys:])
         main, is_table = self._resolved.main.c, self._resolved.table.is_table
         address: Any = sa.null()
         if not self._resolved.mysql and is_table:
             address = main.rowid if self._resolved.sqlite else sa.cast(main.ctid, sa.Text)
         after = self._status_after[way_of(operation)]
         return (
-            address, *self._reasons[self.image.rules[operation.action].section],
+            *listed, address, *self._reasons[self.image.rules[operation.action].section],
             sa.null() if after is None else after, *self._own_values(),
         )
 

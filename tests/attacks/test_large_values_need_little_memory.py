@@ -15,6 +15,7 @@ from sqlalchemy.dialects import sqlite
 
 from console.core.action_rules import TOO_LARGE
 from console.sql.times import LONGEST_TIME, UTC_TEXT, IsoText
+from console.sql.values import LARGEST_OWN_VALUE
 from tests.cli.place import Place, environment, failed
 from tests.depth import in_depth
 from tests.mariadb import database as mariadb
@@ -135,3 +136,47 @@ def test_an_item_of_a_mapped_table_with_a_large_column_of_its_own_is_skipped(pla
         plan = json.loads(place.run("plan", "--where", "condition:*", "--all").out)
         assert (plan["selected"], plan["changes"], plan["skipped"]) == (3, 2, {TOO_LARGE.text: 1})
         assert place.run("apply", plan["plan_id"], "--reason", "r", "--confirm", "2").code == 0
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["declared", "mapped"])
+def test_a_plan_of_huge_keys_stays_small(place: Place, mapped: bool) -> None:
+    """Only SQLite has such keys: the indexes of servers refuse them."""
+    place.deadline = "60s"
+    path = place.queue("q", *(failed(f"{n}") for n in range(ROWS)))
+    key = f"task_id || hex(zeroblob({MEGABYTES * 500_000}))"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE jobs (id TEXT PRIMARY KEY, status VARCHAR(20), tries INTEGER, worker TEXT)")
+        connection.execute(f"INSERT INTO jobs SELECT {key}, 'bounced', 1, 'w' FROM async_tasks")
+        connection.execute("INSERT INTO jobs VALUES ('small', 'bounced', 1, 'w')")
+        connection.execute(f"UPDATE async_tasks SET task_id = {key}")
+        connection.execute("INSERT INTO async_tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", failed("small"))
+    connection.close()
+    if mapped:
+        place.sections = {"made": MAPPED.format(url=json.dumps(f"sqlite:///{path}"))}
+    attempts = () if mapped else ("--attempts", "reset")
+    planned, for_plan = measured(place, "plan", "--where", "condition:*", *attempts, "--all", "--items", "--format", "json")
+    plan = json.loads(planned.stdout)
+    assert (plan["selected"], plan["changes"], plan["skipped"]) == (ROWS + 1, 1, {TOO_LARGE.text: ROWS})
+    assert len(planned.stdout) < 200_000
+    assert for_plan < 120 + 4 * MEGABYTES
+    applied = place.run("apply", plan["plan_id"], "--reason", "r", "--confirm", "1")
+    assert applied.code == 0, applied.err
+
+
+def test_values_that_postgres_stores_compressed_are_not_small(place: Place) -> None:
+    """5 MB of one letter are stored in 57 kB."""
+    place.deadline = "60s"
+    with postgres() as url:
+        made = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
+        with made.begin() as connection:
+            connection.execute(sa.text(MAPPED_DDL.format(text="TEXT")))
+            connection.execute(sa.text("INSERT INTO jobs SELECT n, 'bounced', 1, repeat('x', 5000000) FROM generate_series(1, 60) n"))
+            sizes = "SELECT max(pg_column_size(worker)), max(octet_length(worker)) FROM jobs"
+            assert tuple(connection.execute(sa.text(sizes)).one()) < (LARGEST_OWN_VALUE, 5_000_001)
+            connection.execute(sa.text(JOB), [{"id": 100, "worker": "w"}, {"id": 101, "worker": "x" * 60_000}, {"id": 102, "worker": None}])
+        made.dispose()
+        place.sections["made"] = MAPPED.format(url=json.dumps(url))
+        planned, for_plan = measured(place, "plan", "--where", "condition:*", "--all", "--format", "json")
+    plan = json.loads(planned.stdout)
+    assert (plan["selected"], plan["changes"], plan["skipped"]) == (63, 3, {TOO_LARGE.text: 60})
+    assert for_plan < 120 + 4 * MEGABYTES
