@@ -7,6 +7,7 @@ import sqlite3
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 
 import pytest
 from textual.keys import Keys, _character_to_key
@@ -36,6 +37,7 @@ from console.ui.widgets.cause_list import CauseList
 from console.ui.widgets.system_table import SystemTable, is_quiet
 from console.ui.widgets.top_causes import TopCauses
 from console.ui.widgets.upcoming_chart import UpcomingChart, storms
+from tests.patience import PATIENCE
 from tests.plugins.partition_store.stores import Store, part
 from tests.ui.driving import NARROW, WIDE, console, failures, filtered, items, keys, opened, screen_text, toasts, until
 from tests.ui.world import ERRORS, NOON, make_async, open_queue, session, small_world
@@ -283,6 +285,28 @@ async def test_causes_are_counted_at_once_though_a_system_is_down(tmp_path: Path
     given = session([*small.backends, open_queue(tmp_path / "missing.db", "gone")], small.clock, refresh=timedelta(hours=1))
     async with opened(given) as pilot:
         await until(pilot, lambda: pilot.app.screen.query_one(TopCauses).causes)
+
+
+async def test_causes_of_a_system_whose_counts_come_late_are_counted_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = small_world(tmp_path, 60, refresh=timedelta(hours=1))
+    late, may_count = given.backends[1], Event()
+
+    def counts(*asked: object) -> object:
+        assert may_count.wait(PATIENCE)
+        return type(late).counts(late, *asked)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(late, "counts", counts)
+    monkeypatch.setattr("console.ui.screens.overview.HOLD_LIMIT", None)  # no read is given up on a busy machine
+    async with opened(given) as pilot:
+
+        def systems() -> set[str]:
+            return {name for cause in pilot.app.screen.query_one(TopCauses).causes for name, _ in cause.backends}
+
+        await until(pilot, lambda: systems() == {"analysis-queue"})
+        may_count.set()
+        await until(pilot, lambda: systems() == {"analysis-queue", "jobs"})
 
 
 async def test_a_storm_is_seen(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ class OverviewScreen(ShowsPast):
         chart.age = as_of(now - min(read), self.session.refresh) if read else ""
         self._show_rows_past()
         self._fill_panel()
-        if not self._counting and not self._passes and all(h.answered or h.fault is not None for h in healths.values()):
+        if not self._counting and self._are_causes_missing(healths):
             self._count_causes(asked=False)
 
     def _show_expiring(self) -> None:
@@ -268,6 +268,13 @@ class OverviewScreen(ShowsPast):
     def read_again(self) -> None:
         self.then = None
         self._count_causes(asked=True)
+
+    def _are_causes_missing(self, healths: Mapping[str, Health]) -> bool:
+        """Whether a system has causes to count at once: on the first look, or because its counts came after that."""
+        if not all(health.answered or health.fault is not None for health in healths.values()):
+            return False
+        live = {name for name, health in healths.items() if health.fault is None and _is_countable(health)}
+        return not self._passes or not live <= self._passes.keys()
 
     def _count_causes(self, *, asked: bool) -> None:
         """Count in a thread what the reading budget allows; all if a person asks."""
