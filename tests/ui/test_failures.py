@@ -140,11 +140,10 @@ async def test_sorting_merges_the_backends(tmp_path: Path) -> None:
             await until(pilot, lambda: table.item_at(0) is not None)
             expected = [item.key for item in Listing(given.backends, Filter(), NOON, sort)]
             await pilot.press("end")
-            await until(pilot, lambda: table.item is not None)
-            assert table.item.key == expected[-1]  # type: ignore[union-attr]
+            await until(pilot, lambda last=expected[-1]: table.item.key == last)  # type: ignore[union-attr]
             await pilot.press("home")
             await until(pilot, lambda: table.cursor == 0 and table.item is not None)
-            assert [table.item_at(row).key for row in range(20)] == expected[:20]  # type: ignore[union-attr]
+            await until(pilot, lambda first=expected[:20]: [table.item_at(row).key for row in range(20)] == first)  # type: ignore[union-attr]
             assert len({key.backend for key in expected[:60]}) == 2 or sort.field == "next"
 
 
