@@ -92,7 +92,10 @@ class Causes:
         return self._causes()
 
     def _causes(self) -> list[Cause]:
-        return self._wanted(causes_of(counter for one in self.passes.values() for counter in one.counters))
+        """In the order of the backends, whichever was read first: so a cause has the same sample each time."""
+        names = dict.fromkeys((*(backend.name for backend in self.backends), *self.passes))
+        passes = [self.passes[name] for name in names if name in self.passes]
+        return self._wanted(causes_of(counter for one in passes for counter in one.counters))
 
     def _read(self, backend: Backend, filter: Filter) -> None:
         counter = CauseCounter()

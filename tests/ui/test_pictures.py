@@ -23,6 +23,7 @@ from console.ui.screens.overview import OverviewScreen
 from console.ui.screens.trail import TrailScreen
 from console.ui.widgets.cause_list import CauseList
 from console.ui.widgets.top_causes import TopCauses
+from tests.patience import PATIENCE
 from tests.ui.driving import NARROW, WIDE, console, failures, filtered, items, screen_text, until
 from tests.ui.planning import confirm, fill, planned
 from tests.ui.world import open_queue, session, small_world, with_trail
@@ -173,6 +174,14 @@ STORIES: dict[str, Story] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _gives_no_read_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a read may take long, but it comes."""
+    monkeypatch.setattr("console.ui.health._BEAT_DEADLINE", PATIENCE)
+    for place in ("screens.overview", "screens.causes", "backend_calls"):
+        monkeypatch.setattr(f"console.ui.{place}.HOLD_LIMIT", None)
+
+
 @pytest.fixture
 def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A world whose every word is the same in each run: relative places, counted ids, a fixed person."""
@@ -180,8 +189,6 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     ids = count(0x5E)  # a preview may be proposed again before the picture is taken
     monkeypatch.setattr(secrets, "token_hex", lambda size=8: f"{next(ids):0{2 * size}x}")
     monkeypatch.setattr("console.ui.live_overrides.monotonic", lambda: 0.0)  # no rate is measured
-    for place in ("screens.overview", "screens.causes", "backend_calls"):  # no read is given up on a busy machine
-        monkeypatch.setattr(f"console.ui.{place}.HOLD_LIMIT", None)
     small = small_world(Path(), 120)
     gone = open_queue(Path("missing.db"), "partitions")
     lost = Unavailable(
@@ -194,19 +201,20 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "160x50"])
 @pytest.mark.parametrize("story", STORIES)
 def test_looks_as_it_did(given, snap_compare, story: str, size: tuple[int, int]) -> None:
-    assert snap_compare(Console(lambda: given), terminal_size=size, run_before=settled(STORIES[story]))
+    assert snap_compare(Console(lambda: given, deadline=PATIENCE), terminal_size=size, run_before=settled(STORIES[story]))
 
 
 @pytest.mark.parametrize("theme", ["retriage-day", "ansi"])
 def test_other_themes_look_as_they_did(tmp_path: Path, snap_compare, theme: str) -> None:
     assert snap_compare(
-        Console(lambda: small_world(tmp_path, 60, theme=theme)), terminal_size=NARROW, run_before=settled(failures_place)
+        Console(lambda: small_world(tmp_path, 60, theme=theme), deadline=PATIENCE), terminal_size=NARROW,
+        run_before=settled(failures_place),
     )
 
 
 def test_read_only_looks_as_it_did(tmp_path: Path, snap_compare) -> None:
     given = with_trail(small_world(tmp_path, 60, read_only=True), tmp_path)
-    assert snap_compare(Console(lambda: given), terminal_size=NARROW, run_before=settled(failures_place))
+    assert snap_compare(Console(lambda: given, deadline=PATIENCE), terminal_size=NARROW, run_before=settled(failures_place))
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "160x50"])
