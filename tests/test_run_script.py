@@ -33,6 +33,9 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 def ran(script: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What would have been executed, nothing being set up."""
     calls: list[list[str]] = []
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", "")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX")
     monkeypatch.setattr(script, "set_up", lambda extras: calls.append(["set up", extras]))
     monkeypatch.setattr(script.os, "execv", lambda path, command: calls.append(command))
     monkeypatch.setattr(script.os, "chdir", lambda path: calls.append(["cd"]))
@@ -100,6 +103,15 @@ def test_with_uv_it_becomes_uv(script: Any, ran: list[list[str]], monkeypatch: p
         ["/bin/uv", "run", "--quiet", "--project", str(ROOT), "--extra", "all", "--extra", "dev", "--",
          "pytest", "-n", WORKERS, "--dist", "worksteal", "-x"],
     ]  # fmt: skip
+
+
+def test_only_the_tests_keep_what_python_compiles(script: Any, ran: list[list[str]]) -> None:
+    script.main(["demo"])
+    assert "PYTHONDONTWRITEBYTECODE" in os.environ
+    assert "PYTHONPYCACHEPREFIX" not in os.environ
+    script.main(["test"])
+    assert "PYTHONDONTWRITEBYTECODE" not in os.environ
+    assert os.environ["PYTHONPYCACHEPREFIX"] == f"{script.VENV}/bytecode"
 
 
 def test_an_old_python_is_reported_what_is_needed(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
