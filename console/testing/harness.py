@@ -17,6 +17,8 @@ from console.core.query import NATURAL, Filter, Page, Sort
 from console.testing.clock import FrozenClock
 
 ALL = Filter.parse("condition:*")
+QUICK_ROWS = 3
+"""Unless a suite is thorough, it writes every n-th row: each status with some of the counters."""
 One = TypeVar("One")
 Other = TypeVar("Other")
 

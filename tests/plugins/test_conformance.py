@@ -18,20 +18,24 @@ from console.testing import (
     Harness,
     RequeueSuite,
 )
+from tests.depth import in_depth
 from tests.plugins.sqlite_queue import queue_files as files
 
 Place = Callable[[], Path]
 
 
+NO_INDEX = "async_tasks-no-index"
+"""It answers as the one with an index does, so it is left to the campaigns."""
 NO_RETRY = PolicyOverride(retryable=False, stuck_after=timedelta(hours=1), unrecoverable=("\udcff",))
 
 BACKENDS: dict[str, Callable[[Place], Harness]] = {
     "async_tasks": lambda place: files.async_harness(place()),
-    "async_tasks-no-index": lambda place: files.async_harness(place(), files.UNINDEXED),
+    NO_INDEX: lambda place: files.async_harness(place(), files.UNINDEXED),
     "async_tasks-without-rowid": lambda place: files.async_harness(place(), files.WITHOUT_ROWID, PolicyOverride()),
     "async_tasks-not-retryable": lambda place: files.async_harness(place(), files.UNCHECKED, NO_RETRY, read_only=True),
     "tasks": lambda place: files.tasks_harness(place()),
 }
+CHANGEABLE = ["async_tasks", NO_INDEX, "async_tasks-without-rowid", "tasks"]
 
 
 def places_in(folder: Path) -> Place:
@@ -45,14 +49,14 @@ def places_in(folder: Path) -> Place:
     return place
 
 
-@pytest.fixture(scope="module", params=BACKENDS)
+@pytest.fixture(scope="module", params=in_depth(BACKENDS, [name for name in BACKENDS if name != NO_INDEX]))
 def reading(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[BackendSuite]:
     place = places_in(tmp_path_factory.mktemp("reading"))
     with BackendSuite(lambda: BACKENDS[request.param](place), thorough=thorough) as suite:
         yield suite
 
 
-@pytest.fixture(scope="module", params=["async_tasks", "async_tasks-no-index", "async_tasks-without-rowid", "tasks"])
+@pytest.fixture(scope="module", params=in_depth(CHANGEABLE, [name for name in CHANGEABLE if name != NO_INDEX]))
 def requeue(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[RequeueSuite]:
     place = places_in(tmp_path_factory.mktemp("requeue"))
     with RequeueSuite(lambda: BACKENDS[request.param](place), thorough=thorough) as suite:

@@ -62,14 +62,18 @@ class Makes:
         return stores.harness(base / "etl", **given)
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
+QUICK = ["no-control-table", "control-apart", "postgres-with-control-table", "postgres-read-only"]
+"""Each database, with, without and apart from a control table, and read-only. The other pairs are a campaign."""
+
+
+@pytest.fixture(scope="module", params=in_depth(VARIANTS, QUICK))
 def reading(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[BackendSuite]:
     folder = tmp_path_factory.mktemp("store")
     with ExitStack() as stack, BackendSuite(Makes(request.param, folder, stack), thorough=thorough) as suite:
         yield suite
 
 
-@pytest.fixture(scope="module", params=[name for name in VARIANTS if "read-only" not in name])
+@pytest.fixture(scope="module", params=in_depth([name for name in VARIANTS if "read-only" not in name], QUICK[:3]))
 def requeue(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, thorough: bool) -> Iterator[RequeueSuite]:
     folder = tmp_path_factory.mktemp("store")
     with ExitStack() as stack, RequeueSuite(Makes(request.param, folder, stack), thorough=thorough) as suite:

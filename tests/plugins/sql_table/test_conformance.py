@@ -27,6 +27,8 @@ from tests.plugins.sql_table.world import harness, mapping, mysql_queue, postgre
 AT_ONCE = ("river", "procrastinate", "good_job", "solid_queue_sqlite")
 """Presets that have their suites in the quick tests, one for each way to write: an UPDATE, a function, parts of JSON
 under an advisory lock, and several statements. The suites of the others are a campaign."""
+READ_AT_ONCE = ("river", "solid_queue_sqlite")
+"""Of these, one for each database: how a preset writes makes no difference to how it is read."""
 STRICTER = PolicyOverride(unrecoverable=("invalid json", "É"), stuck_after=timedelta(hours=1))
 
 
@@ -39,7 +41,7 @@ def make_on(preset: str, stack: ExitStack) -> Harness:
     return system.harness(stack.enter_context(system.queue()), STRICTER)
 
 
-@pytest.fixture(scope="module", params=in_depth(SYSTEMS, AT_ONCE))
+@pytest.fixture(scope="module", params=in_depth(SYSTEMS, READ_AT_ONCE))
 def preset_reading(request: pytest.FixtureRequest, thorough: bool) -> Iterator[BackendSuite]:
     with ExitStack() as stack, BackendSuite(lambda: make_on(request.param, stack), thorough=thorough) as suite:
         yield suite
