@@ -225,15 +225,12 @@ def _stored_series(transaction: Transaction) -> dict[SeriesKey, tuple[int, int]]
 def _cover(transaction: Transaction, covered: Mapping[tuple[int, int], bool], minute: int) -> None:
     """Note that these figures were read at this minute."""
     latest = {(system, kind): rest for system, kind, *rest in transaction.all(_LATEST_COVERAGE)}
+    longer, new = [], []
     for (system, kind), sampled in covered.items():
         first, last, before = latest.get((system, kind), (0, 0, 0))
         if minute - last <= CONTIGUOUS and bool(before) == sampled:
-            transaction.run(
-                "UPDATE @coverage SET last = ? WHERE system = ? AND kind = ? AND first = ?",
-                (minute, system, kind, first),
-            )
+            longer.append((minute, system, kind, first))
         else:
-            transaction.run(
-                "INSERT INTO @coverage (system, kind, first, last, sampled) VALUES (?, ?, ?, ?, ?)",
-                (system, kind, minute, minute, int(sampled)),
-            )
+            new.append((system, kind, minute, minute, int(sampled)))
+    transaction.many("UPDATE @coverage SET last = ? WHERE system = ? AND kind = ? AND first = ?", longer)
+    transaction.many("INSERT INTO @coverage (system, kind, first, last, sampled) VALUES (?, ?, ?, ?, ?)", new)
