@@ -23,7 +23,7 @@ from console.core.item import ItemKey
 from console.core.override import past_tense
 from console.core.ports import Never
 from console.core.query import NATURAL, Filter, Sort
-from console.testing.harness import ALL, QUICK_ROWS, Harness, Store, World, require
+from console.testing.harness import ALL, Harness, Store, World, require
 
 WHO = Authority("ops", "because", "T-1", "o1")
 
@@ -32,11 +32,10 @@ class RequeueWorld(World):
     """A world whose backend can requeue, with one operation to try on it."""
 
     def __init__(
-        self, make: Callable[[], Harness], *, largest: bool, thorough: bool = False, operation: Operation | None = None
+        self, make: Callable[[], Harness], *, largest: bool, thorough: bool = False,
+        operation: Operation | None = None, every: int = 1,
     ) -> None:
         """Without an operation, it is the smallest requeue that the abilities allow, or the largest."""
-        # Far fewer items can be discarded than requeued, so a discard needs every row.
-        every = 1 if thorough or operation is not None else QUICK_ROWS
         super().__init__(make, every, rounds=2 if thorough else 1, thorough=thorough)
         self.largest = largest
         backend, store = self.backend, self.harness.store
