@@ -510,13 +510,16 @@ class Console(ReportsWorkerErrors, PatchedApp[str]):
     def action_palette(self) -> None:
         from console.ui import palette
 
-        self.push_screen(PickScreen("Commands", palette.commands(self)), partial(palette.run_command, self))
+        self.push_screen(
+            PickScreen("Commands", palette.commands(self), enter="run"), partial(palette.run_command, self)
+        )
 
     def action_go_to(self) -> None:
         from console.ui import palette
 
         free = "an item's key, a screen, a system or a view"
-        self.push_screen(PickScreen("Go to", palette.destinations(self), free=free), partial(palette.go_to, self))
+        picker = PickScreen("Go to", palette.destinations(self), free=free, enter="go")
+        self.push_screen(picker, partial(palette.go_to, self))
 
     def open_key(self, text: str) -> None:
         """Open the item with this key."""

@@ -27,6 +27,7 @@ NIGHT = Theme(
         "cursor": "#2a3646",
         "cursor-blurred": "#222933",
         "marked": "#d3a25f",
+        "on-accent": "#13161b",
         "border": "#3c4858",
         "border-blurred": "#2f3743",
         "block-cursor-background": "#2a3646",
@@ -68,6 +69,7 @@ DAY = Theme(
         "cursor": "#d6e2ec",
         "cursor-blurred": "#e3e6e8",
         "marked": "#9a5b13",
+        "on-accent": "#f6f5f1",
         "border": "#9aa4b0",
         "border-blurred": "#cfcbc0",
         "block-cursor-background": "#d6e2ec",
@@ -109,6 +111,9 @@ ANSI = Theme(
         "cursor": "ansi_white",
         "cursor-blurred": "ansi_bright_black",
         "marked": "ansi_yellow",
+        "on-accent": "ansi_black",
+        "input-selection-foreground": "ansi_bright_white",
+        "input-selection-background": "ansi_blue",
         "border": "ansi_bright_black",
         "border-blurred": "ansi_bright_black",
     },
@@ -117,7 +122,7 @@ ANSI = Theme(
 OURS = (NIGHT, DAY, ANSI)
 DEFAULT = NIGHT.name
 
-_VARIABLES = ("muted", "calm", "line", "cursor", "cursor-blurred", "marked")
+_VARIABLES = ("muted", "calm", "line", "cursor", "cursor-blurred", "marked", "on-accent")
 
 
 def fallbacks(theme: Theme) -> dict[str, str]:

@@ -21,9 +21,10 @@ from console.ui.screens.item import ItemScreen
 from console.ui.screens.override import OverrideScreen
 from console.ui.screens.overview import OverviewScreen
 from console.ui.screens.pick import Choice, ChoiceList, PickScreen, matching
+from console.ui.widgets.top_bar import SystemStates, Tab, TopBar
 from tests.ui.driving import NARROW, console, failures, filtered, items, opened, screen_text, toasts, until
 from tests.ui.planning import confirmed, planned
-from tests.ui.world import make_async, small_world, with_trail
+from tests.ui.world import NOON, make_async, small_world, with_trail
 
 
 async def test_escape_undoes_marks_then_the_filter_then_returns(tmp_path: Path) -> None:
@@ -44,6 +45,32 @@ async def test_escape_undoes_marks_then_the_filter_then_returns(tmp_path: Path) 
         await until(pilot, lambda: isinstance(pilot.app.screen, OverviewScreen))
         await pilot.press("escape")
         await until(pilot, lambda: "There is nothing to go back to. Press q to quit." in toasts(pilot))
+
+
+async def test_a_dialog_with_a_text_says_what_enter_does_and_why_it_did_nothing(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 60), NARROW) as pilot:
+        await failures(pilot)
+        await pilot.press("w")
+        await until(pilot, lambda: "enter save  esc close" in screen_text(pilot))
+        await pilot.press("enter")
+        await until(pilot, lambda: "Nothing is typed yet (name of the view)." in toasts(pilot))
+        assert isinstance(pilot.app.screen, PickScreen)
+
+
+@pytest.mark.parametrize("width", range(40, 130))
+def test_nothing_in_the_top_bar_is_cut_off(width: int) -> None:
+    """The titles of the other tabs go last."""
+    tabs = [*("Overview", "Failures", "Causes", "Trail"), "Override"]
+    bar = TopBar("override")
+    bar.set_reactive(TopBar.tabs, tuple(Tab(title.lower(), str(n), title) for n, title in enumerate(tabs, 1)))
+    bar.set_reactive(TopBar.override, "override 36%")
+    bar.set_reactive(TopBar.systems, SystemStates(7, 0))
+    bar.set_reactive(TopBar.now, NOON)
+    text = bar.line(width).plain
+    assert len(text) == width
+    assert text.endswith((" ▸ override 36% ", " ▸ 36% ", " ● 7 live ", "Z "))
+    assert "36%" in text
+    assert ("1 Overview" in text) == (width >= 62)
 
 
 async def test_escape_twice_in_one_burst_closes_one_screen_at_a_time(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class LanguageScreen(Dialog[None]):
 
     def compose(self) -> ComposeResult:
         pane = TextPane()
-        pane.add_class("dialog", "language")
+        pane.add_class("dialog")
         pane.border_title = safe.phrase("[b]The filter language[/]")
         pane.border_subtitle = safe.phrase("[$muted]esc closes[/]")
         yield pane

@@ -98,7 +98,10 @@ class Extra(NamedTuple):
 
 
 class PickScreen(Dialog[str | None]):
-    """Enter returns the highlighted choice, or, if `free` is set and nothing matches, the typed text."""
+    """Enter returns the highlighted choice, or, if `free` is set and nothing matches, the typed text.
+
+    `enter` says in one word what enter does.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,ctrl+n", "move(1)", "Down", show=False),
@@ -113,12 +116,14 @@ class PickScreen(Dialog[str | None]):
         choices: Sequence[Choice],
         *,
         free: str = "",
+        enter: str = "choose",
         extras: Mapping[str, Extra] | None = None,
     ) -> None:
         super().__init__()
         self._title = title
         self._choices = choices
         self._free = free
+        self._enter = enter
         self._extras = extras or {}
 
     def compose(self) -> ComposeResult:
@@ -140,7 +145,7 @@ class PickScreen(Dialog[str | None]):
     def _keys_help(self) -> str:
         named = ((key.replace("ctrl+", "^"), extra.label) for key, extra in self._extras.items())
         keys = "  ".join(f"[$accent]{key}[/] {label}" for key, label in named)
-        return f"{keys}  [$accent]enter[/] choose  [$accent]esc[/] close".strip()
+        return f"{keys}  [$accent]enter[/] {self._enter}  [$accent]esc[/] close".strip()
 
     def on_mount(self) -> None:
         self._show("")
@@ -152,6 +157,7 @@ class PickScreen(Dialog[str | None]):
         listed.choices = found
         listed.styles.height = min(len(found), _MOST_ROWS)
         listed.display = bool(found)
+        self.query_one(QueryInput).set_class(bool(self._free) and not found, "alone")
         self.query_one(".nothing").display = not found and not self._free
 
     @property
@@ -173,6 +179,8 @@ class PickScreen(Dialog[str | None]):
             self.dismiss(self.chosen.value)
         elif self._free and typed:
             self.dismiss(typed)
+        elif self._free:
+            self.hint(f"Nothing is typed yet ({self._free}).")
 
     def on_key(self, event: events.Key) -> None:
         extra = self._extras.get(event.key)

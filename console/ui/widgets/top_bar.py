@@ -32,6 +32,11 @@ _TABS = (
 """While the session is opened."""
 
 
+_SHORTER = ((" Retriage  ", True, True), (" ", True, True), (" ", True, False), (" ", False, False))
+"""The name of the product, whether other tabs have titles, and whether the progress of an override is called that: for
+less and less room."""
+
+
 class SystemStates(NamedTuple):
     """How many systems answer, and how many do not."""
 
@@ -46,7 +51,8 @@ class SystemStates(NamedTuple):
 
 
 class TopBar(Widget):
-    """One line. Where it is too narrow the time is left out first, then the systems, then the titles of other tabs.
+    """One line. Where it is too narrow the time is left out first, then the systems, the name of the product, the
+    word before the progress, and the titles of other tabs.
 
     A time of the past is never left out.
     """
@@ -67,22 +73,22 @@ class TopBar(Widget):
         self.set_reactive(TopBar.place, place)
 
     def render(self) -> Content:
-        parts = [self._override_part(), self._systems_part(), self._read_only_part(), self._time_part()]
-        kept = [0, 2, 3] if self.past else [0, 2]
-        needed = _joined([parts[n] for n in kept]).cell_length
-        needed += 2 if needed else 0
-        tabs = self._tabs(" Retriage  ")
-        if tabs.cell_length + needed > self.size.width:
-            tabs = self._tabs(" ")
-        if tabs.cell_length + needed > self.size.width:
-            tabs = self._tabs(" ", titles=False)
-        room = self.size.width - tabs.cell_length
+        return self.line(self.size.width)
+
+    def line(self, width: int) -> Content:
+        """What is shown in this many columns."""
+        kept = (0, 2, 3) if self.past else (0, 2)
+        others = [self._systems_part(), self._read_only_part(), self._time_part()]
+        tabs, parts = Content(""), list[Content]()
+        for name, titles, called in _SHORTER:
+            tabs, parts = self._tabs(name, titles=titles), [self._override_part(called), *others]
+            if tabs.cell_length + _with_edge([parts[n] for n in kept]) <= width:
+                break
         for dropped in (3, 1):
-            if dropped not in kept and _joined(parts).cell_length >= room:
+            if dropped not in kept and tabs.cell_length + _with_edge(parts) > width:
                 parts[dropped] = Content("")
-        state = _joined(parts)
-        gap = self.size.width - tabs.cell_length - state.cell_length - 1
-        return Content.assemble(tabs, " " * max(gap, 1), state, " ")
+        gap = width - tabs.cell_length - _with_edge(parts)
+        return Content.assemble(tabs, " " * max(gap, 0), _joined(parts), " ")
 
     def _tabs(self, name: str, *, titles: bool = True) -> Content:
         left = [safe.phrase("[b $primary]$name[/]", name=name)]
@@ -91,14 +97,16 @@ class TopBar(Widget):
             here = tab.place == self.place
             style = "[b $accent]$key[/] [b $foreground]$title[/]" if here else "[$muted]$key $title[/]"
             template = style if here else f"[@click=app.{tab.place}]{style}[/]"
-            named = safe.phrase(template, key=tab.key, title=tab.title if titles or here else "")
+            template = template if titles or here else template.replace(" $title", "")
+            named = safe.phrase(template, key=tab.key, title=tab.title)
             left += [named, badge, Content("  ")]
         return Content.assemble(*left)
 
-    def _override_part(self) -> Content:
+    def _override_part(self, called: bool) -> Content:
         if not self.override:
             return Content("")
-        return safe.phrase("[@click=app.override][b $calm]▸ $progress[/][/]", progress=self.override)
+        shown = self.override if called else self.override.removeprefix("override ")
+        return safe.phrase("[@click=app.override][b $calm]▸ $progress[/][/]", progress=shown)
 
     def _systems_part(self) -> Content:
         parts = []
@@ -109,15 +117,21 @@ class TopBar(Widget):
         return Content(" ").join(parts)
 
     def _read_only_part(self) -> Content:
-        return Content.from_markup("[b $background on $accent] READ-ONLY [/]") if self.read_only else Content("")
+        return Content.from_markup("[b $on-accent on $accent] READ-ONLY [/]") if self.read_only else Content("")
 
     def _time_part(self) -> Content:
         if self.now is None:
             return Content("")
         if self.past:
             at = f"{self.now:%m-%d %H:%M}Z"
-            return safe.phrase("[b $background on $accent] $at, $past [/]", at=at, past=self.past)
+            return safe.phrase("[b $on-accent on $accent] $at, $past [/]", at=at, past=self.past)
         return safe.phrase("[$muted]$at[/]", at=f"{self.now:%H:%M:%S}Z")
+
+
+def _with_edge(parts: list[Content]) -> int:
+    """The width of these parts, with the cell between them and the edge."""
+    width = _joined(parts).cell_length
+    return width + 1 if width else 0
 
 
 def _joined(parts: list[Content]) -> Content:
