@@ -79,6 +79,15 @@ def read_lives(session: Session, causes: Iterable[Cause], at: datetime | None = 
     return {signature: states.life(cause, first_seen.get(signature), at) for signature, cause in named.items()}
 
 
+def read_trends(session: Session, causes: Iterable[Cause]) -> Mapping[str, Trend]:
+    """How often each cause failed in the last day, by its signature; empty without a history."""
+    signatures = [cause.signature for cause in causes if cause.signature is not None]
+    if session.history is None or not signatures:
+        return {}
+    now = session.clock.now()
+    return session.history.cause_trends(now - _TREND, now, STEPS, signatures)
+
+
 def state_cell(life: CauseLife) -> Cell:
     """The state of a cause in one word."""
     match life.state:

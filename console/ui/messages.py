@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from console.core.causes import Causes
     from console.core.events import OverrideEvent
     from console.core.faults import Fault
+    from console.core.history import Trend
     from console.core.item import Detail
     from console.core.override import Override
     from console.core.plan import Plan
@@ -67,10 +68,11 @@ class SystemPastReady(Message):
 
 @dataclass
 class TopCausesReady(Message):
-    """The causes of all systems, with their states, and what was read for it."""
+    """The causes of all systems, with their states and trends, and what was read for it."""
 
     causes: Sequence[Cause]
     lives: Mapping[str, CauseLife]
+    trends: Mapping[str, Trend]
     counting: Causes
 
 

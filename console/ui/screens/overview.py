@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from heapq import nlargest
 from time import monotonic
 from typing import ClassVar
 
@@ -24,23 +25,23 @@ from console.core.cause_count import Cause
 from console.core.cause_life import CauseLife, CauseState
 from console.core.causes import CausePass, Causes
 from console.core.faults import Fault
-from console.core.history import History, Snapshot
+from console.core.history import History, Snapshot, Trend
 from console.core.query import Filter
 from console.core.session import Session
-from console.core.text import as_of, telling_line
+from console.core.text import ago, as_of, telling_line
 from console.ui import cells, safe
 from console.ui.actions import bindings_of
 from console.ui.backend_calls import CancelFlag, in_thread, off_loop
-from console.ui.cause_past import read_lives
+from console.ui.cause_past import read_lives, read_trends
 from console.ui.cells import Cell
 from console.ui.health import BUCKETS, Health
 from console.ui.item_text import pair
 from console.ui.messages import SystemPastReady, TopCausesReady
 from console.ui.past import ShowsPast
+from console.ui.side_panel import Chart, arranged
 from console.ui.system_past import read_system_past
-from console.ui.widgets.charts import columns, resampled
 from console.ui.widgets.past_chart import PastChart
-from console.ui.widgets.system_table import SystemTable, ages_of, fault_words
+from console.ui.widgets.system_table import Ages, SystemTable, ages_of, fault_words
 from console.ui.widgets.text_pane import Line, TextPane
 from console.ui.widgets.top_causes import TopCauses, life_cell
 from console.ui.widgets.upcoming_chart import UpcomingChart
@@ -69,8 +70,6 @@ _MOST_CAUSES = 40
 _PANEL_CAUSES = 8
 _CAUSES = ("causes", Filter())
 """The question of the reading budget."""
-_PANEL_CHART = 6
-"""The share of the panel's height for a chart, as a divisor."""
 _PAST_EVERY = 60.0
 
 
@@ -86,6 +85,8 @@ class OverviewScreen(ShowsPast):
         self._counting = False
         self._passes: dict[str, CausePass] = {}
         self._causes: Sequence[Cause] = ()
+        self._trends: Mapping[str, Trend] = {}
+        """How often the causes failed in the last day, by their signatures."""
         self._expiring = ""
         """The warning of what is deleted soon, as it is shown."""
         self._height = 0
@@ -302,11 +303,13 @@ class OverviewScreen(ShowsPast):
             causes = counting.collect()
         except Fault:
             causes = []
-        lives: dict[str, CauseLife] = {}
+        lives: Mapping[str, CauseLife] = {}
+        trends: Mapping[str, Trend] = {}
         with suppress(Fault):
             lives = read_lives(session, causes)
+            trends = read_trends(session, nlargest(_MOST_CAUSES, causes, key=lambda cause: cause.count))
         if not counting.stop.requested:
-            self.post_message(TopCausesReady(causes, lives, counting))
+            self.post_message(TopCausesReady(causes, lives, trends, counting))
 
     @on(TopCausesReady)
     def _causes_ready(self, message: TopCausesReady) -> None:
@@ -317,7 +320,7 @@ class OverviewScreen(ShowsPast):
         self._uncounted = [name for name in message.counting.faults if name not in self._passes]
         if self.then is not None:
             return
-        self.query_one(TopCauses).lives = message.lives
+        self.query_one(TopCauses).lives, self._trends = message.lives, message.trends
         self._show_causes(message.causes)
 
     def _show_causes(self, causes: Sequence[Cause]) -> None:
@@ -357,16 +360,23 @@ class OverviewScreen(ShowsPast):
         if not panel.display:
             return
         systems, causes, _ = self._tables
+        width, height = panel.size.width - 1, panel.size.height
         if causes.has_focus and causes.cause is not None:
-            lines = tuple(self._about_cause(causes.cause, causes.lives.get(causes.cause.signature or "")))
+            life = causes.lives.get(causes.cause.signature or "")
+            lines = arranged(*self._about_cause(causes.cause, life), width, height)
         else:
             health = systems.health
-            lines = () if health is None else tuple(self._about_system(health, panel.size.width - 3))
+            lines = () if health is None else arranged(*self._about_system(health), width, height)
         if lines != panel.lines:
             panel.lines = lines
 
-    def _about_system(self, health: Health, width: int) -> Iterator[Line]:
+    def _about_system(self, health: Health) -> tuple[list[Line], list[Chart], list[Line]]:
+        """Texts, charts and a list about a system."""
         ages = ages_of(health, self.session.clock.now(), self.session.refresh)
+        charts = [*self._trend(health, ages.failures), *self._retries(health)]
+        return list(self._facts_of(health, ages)), charts, list(self._causes_of(health))
+
+    def _facts_of(self, health: Health, ages: Ages) -> Iterator[Line]:
         mode = "   read-only" if health.read_only else ""
         yield [Cell(safe.line(health.name), "accent"), Cell(safe.line(f"  {health.plugin}{mode}"), "muted")]
         yield [Cell(safe.line(health.place), "muted")]
@@ -383,56 +393,46 @@ class OverviewScreen(ShowsPast):
             yield pair("oldest", ages.oldest)
         if ages.counts:
             yield pair("counted", ages.counts)
-        yield from self._trend(health, max(width, 24), ages.failures)
-        yield from self._retries(health, max(width, 24))
-        yield from self._causes_of(health)
         for warning in health.warnings:
-            yield []
             yield [Cell("⚠ ", "warning"), Cell(safe.line(warning, 400))]
 
-    def _retries(self, health: Health, width: int) -> Iterator[Line]:
-        if health.soon is None or not any(health.soon.counts):
+    def _trend(self, health: Health, age: str) -> Iterator[Chart]:
+        recorded = self._tables[0].past.counts(health.name, BUCKETS // 2)
+        counts: Sequence[int | None] = recorded or (health.recent.counts if health.recent is not None else ())
+        known = [count for count in counts if count is not None]
+        if not any(known):
             return
-        counts = resampled(health.soon.counts, min(width, len(health.soon.counts)))
-        yield []
-        yield [Cell(f"{cells.thousands(sum(health.soon.counts))} retries in the next hour", "muted")]
-        for row in columns(counts, self._panel_chart - 2):
-            yield [Cell(row, "calm")]
-        yield [Cell("now".ljust(len(counts) - 3) + "+1h", "muted")]
+        if recorded:
+            title: Line = [Cell(f"{cells.thousands(known[-1])} failed items; the last 24 h, as recorded", "muted")]
+        else:
+            total = f"{cells.thousands(sum(known))} failures in 24 h, by the rows' times  "
+            title = [Cell(total, "muted"), Cell(age, "muted")]
+        yield Chart(title, counts, "warning", ("-24h", "now"))
+
+    def _retries(self, health: Health) -> Iterator[Chart]:
+        if health.soon is not None and any(health.soon.counts):
+            title = f"{cells.thousands(sum(health.soon.counts))} retries in the next hour"
+            yield Chart([Cell(title, "muted")], health.soon.counts, "calm", ("now", "+1h"))
 
     def _causes_of(self, health: Health) -> Iterator[Line]:
         here = {cause: count for cause in self._causes for name, count in cause.backends if name == health.name}
         if not here:
             return
-        yield []
         yield [Cell("causes", "muted")]
         for cause, count in sorted(here.items(), key=lambda pair: -pair[1])[:_PANEL_CAUSES]:
             text = telling_line(cause.sample) if cause.signature else "no error text"
             yield [Cell(f"{safe.fit(cells.thousands(count), 6, right=True)}  "), Cell(safe.line(text, 60), "muted")]
 
-    @property
-    def _panel_chart(self) -> int:
-        return max(self.size.height // _PANEL_CHART, 4)
+    def _about_cause(self, cause: Cause, life: CauseLife | None) -> tuple[list[Line], list[Chart], list[Line]]:
+        """Texts and a chart about a cause."""
+        trend = self._trends.get(cause.signature or "") if self.then is None else None
+        charts = []
+        if trend is not None and any(trend.known):
+            title = f"{cells.thousands(trend.known[-1])} failed items; the last 24 h, as recorded"
+            charts.append(Chart([Cell(title, "muted")], trend.values, "warning", ("-24h", "now")))
+        return list(self._facts_of_cause(cause, life)), charts, []
 
-    def _trend(self, health: Health, width: int, age: str) -> Iterator[Line]:
-        recorded = self._tables[0].past.counts(health.name, BUCKETS // 2)
-        if not recorded and health.recent is None:
-            return
-        counts: Sequence[int | None] = recorded or (health.recent.counts if health.recent is not None else ())
-        known = [count for count in counts if count is not None]
-        each = max(min(width // len(counts), 3), 1)
-        yield []
-        if recorded:
-            total = f"{cells.thousands(known[-1])} failed items; the last 24 h, as recorded"
-        else:
-            total = f"{cells.thousands(sum(known))} failures in 24 h, by the rows' times  "
-        yield [Cell(total, "muted"), Cell("" if recorded else age, "muted")]
-        if any(known):
-            for row in columns(counts, self._panel_chart):
-                yield [Cell("".join(char * each for char in row), "warning")]
-            yield [Cell("-24h".ljust(each * len(counts) - 3) + "now", "muted")]
-
-    def _about_cause(self, cause: Cause, life: CauseLife | None) -> Iterator[Line]:
+    def _facts_of_cause(self, cause: Cause, life: CauseLife | None) -> Iterator[Line]:
         now = self.session.clock.now()
         yield [Cell(safe.line(f"cause {cause.signature or ''}"), "accent")]
         if life is not None:
@@ -444,7 +444,7 @@ class OverviewScreen(ShowsPast):
             yield pair(name, cells.thousands(count))
         for name, at in (("first", cause.first), ("last", cause.last)):
             if at is not None:
-                yield pair(name, f"{cells.short_age(now - at)} ago")
+                yield pair(name, ago(now - at))
         if cause.sample and (page := self.session.runbook(cause.sample)):
             yield pair("runbook", page, "link", safe.address(page))
         yield []
