@@ -190,6 +190,29 @@ async def test_the_preview_shows_the_whole_error_where_there_is_room(
         await until(pilot, lambda: "analyse.py" not in screen_text(pilot))
 
 
+@pytest.mark.parametrize(
+    ("size", "beside", "least"), [((80, 24), False, 18), ((120, 24), True, 18), ((120, 40), False, 40), (WIDE, True, 30)]
+)
+async def test_the_error_has_room_in_the_list(
+    tmp_path: Path, size: tuple[int, int], beside: bool, least: int
+) -> None:
+    async with opened(small_world(tmp_path, 60), size) as pilot:
+        screen = await failures(pilot)
+        await until(pilot, lambda: items(pilot).widths())
+        assert screen.query_one("#listed").has_class("beside") == beside
+        assert items(pilot).width_of("error") >= least
+        assert items(pilot).width_of("attempts")
+        assert items(pilot).width_of("next retry")
+
+
+async def test_without_a_preview_the_last_line_has_the_error(tmp_path: Path) -> None:
+    async with opened(small_world(tmp_path, 60), NARROW) as pilot:
+        await failures(pilot)
+        await filtered(pilot, "error~timeout condition:terminal backend:analysis-queue")
+        await until(pilot, lambda: items(pilot).item is not None)
+        await until(pilot, lambda: "attempts used  ConnectionError: timeout after 30 s" in screen_text(pilot))
+
+
 async def test_shift_and_arrows_extend_the_marks(tmp_path: Path) -> None:
     async with opened(small_world(tmp_path, 60), NARROW) as pilot:
         await failures(pilot)

@@ -47,10 +47,12 @@ if TYPE_CHECKING:
     from console.ui.screens.arrange import Arrangement
 
 _STATUS_DELAY = 0.2
-_BESIDE = 120
-"""The fewest columns with which the preview is to the right of the list."""
 _BELOW = 30
-"""In a narrower terminal: the fewest lines with which it is below the list."""
+"""The fewest lines with which the preview is below the list."""
+_BESIDE = 140
+"""The fewest columns with which it is to the right of the list: with fewer, the errors in the list have no room."""
+_BESIDE_IF_LOW = 120
+"""The same in a terminal with too few lines to have it below."""
 _NAMED = 2
 """Where a sort is slow, at most this many systems are named; of more, only the number is shown."""
 _SORTS: Mapping[str, SortField | None] = {
@@ -98,7 +100,8 @@ class FailuresScreen(ListScreen):
     @on(events.Resize)
     def _arrange_panes(self) -> None:
         """The preview is beside the list where there is room, else below it, else not there."""
-        beside, below = self.size.width >= _BESIDE, self.size.height >= _BELOW
+        below = self.size.height >= _BELOW
+        beside = self.size.width >= (_BESIDE if below else _BESIDE_IF_LOW)
         preview = self.preview
         shown = self._wants_preview and (beside or below)
         self.query_one("#listed").set_class(beside, "beside")
@@ -224,7 +227,10 @@ class FailuresScreen(ListScreen):
             return Content("")
         text, tone = cells.condition(item.condition)[:2]
         colour = {"error": "$error", "warning": "$warning", "good": "$success"}.get(tone, f"${tone}")
-        return safe.phrase(f" [{colour}]$condition[/]  $why", condition=text, why=item.verdict.why)
+        error = telling_line(item.error) if item.error else ""  # the list may have little room for it
+        return safe.phrase(
+            f" [{colour}]$condition[/]  $why  [$muted]$error[/]", condition=text, why=item.verdict.why, error=error
+        )
 
     @on(ItemList.MarksChanged)
     @on(ItemList.Loaded)
@@ -394,8 +400,9 @@ class FailuresScreen(ListScreen):
         self.table.extend_mark(1)
 
     def action_preview(self) -> None:
-        if self.size.width < _BESIDE and self.size.height < _BELOW:
-            self.console_app.hint(f"The preview needs {_BESIDE} columns or {_BELOW} lines. Enter opens the item.")
+        if self.size.width < _BESIDE_IF_LOW and self.size.height < _BELOW:
+            needs = f"{_BESIDE_IF_LOW} columns or {_BELOW} lines"
+            self.console_app.hint(f"The preview needs {needs}. Enter opens the item.")
             return
         self._wants_preview = not self._wants_preview
         self._arrange_panes()
@@ -456,7 +463,7 @@ class FailuresScreen(ListScreen):
             if new:
                 self.start(partial(self._change_views, partial(self.views.rename, choice.title, new)), "view")
 
-        self.app.push_screen(PickScreen(f"Rename {choice.title}", (), free="new name"), renamed)
+        self.app.push_screen(PickScreen(f"Rename {choice.title}", (), free="new name", enter="rename"), renamed)
 
     def _delete_view(self, choice: Choice) -> None:
         self.start(partial(self._change_views, partial(self.views.delete, choice.title)), "view")
@@ -473,7 +480,8 @@ class FailuresScreen(ListScreen):
     def action_save_view(self) -> None:
         text = str(self.filter)
         self.app.push_screen(
-            PickScreen("Save this view", (), free="name of the view"), lambda name: self._save_view(name, text)
+            PickScreen("Save this view", (), free="name of the view", enter="save"),
+            lambda name: self._save_view(name, text),
         )
 
     def _save_view(self, name: str | None, text: str) -> None:

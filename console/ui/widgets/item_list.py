@@ -17,7 +17,7 @@ from console.core.faults import Fault
 from console.core.item import Item, ItemKey
 from console.core.query import Filter, Sort
 from console.ui.backend_calls import BackendCallers, CancelFlag
-from console.ui.cells import ITEM_COLUMNS, Cell
+from console.ui.cells import ITEM_COLUMNS, Cell, Column
 from console.ui.rows import Departed, Gap, Row, key_of, line_of, sign
 from console.ui.widgets.line_table import KEPT_LINES, LineTable
 from console.ui.widgets.marking import Marking
@@ -82,7 +82,7 @@ class ItemList(ReportsWorkerErrors, Marking):
 
     def __init__(self, callers: BackendCallers, clock: Callable[[], datetime]) -> None:
         longest = max((len(caller.name) for caller in callers), default=8)
-        super().__init__([c._replace(most=longest) if c.title == "system" else c for c in _COLUMNS])
+        super().__init__([_no_wider_than(longest, c) if c.title == "system" else c for c in _COLUMNS])
         self.callers = callers
         self.clock = clock
         self.from_end = False
@@ -424,6 +424,11 @@ class ItemList(ReportsWorkerErrors, Marking):
         if self.question is not None and self.question.sort.field is field:
             sort = Sort(field, not self.question.sort.descending)
         self.post_message(self.SortAsked(sort))
+
+
+def _no_wider_than(longest: int, column: Column) -> Column:
+    """The column, as wide as its longest text where that is shorter than usual."""
+    return column._replace(width=max(min(column.width, longest), len(column.title)), most=longest)
 
 
 def _undated(row: Row | None) -> Row | None:
