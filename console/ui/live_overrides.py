@@ -13,6 +13,7 @@ from console.core.faults import Fault
 from console.core.session import Session
 
 if TYPE_CHECKING:
+    from console.core.canary import CanaryProgress
     from console.core.confirm import Confirmation
     from console.core.events import OverrideEvent
     from console.core.executor import Progress
@@ -48,6 +49,8 @@ class FollowedOverride:
     """As the trail has it: from the start if it was opened from there, else when it has ended."""
     progress: Progress | None = None
     """How far it is, if this console carries it out."""
+    canary_steps: dict[int, CanaryProgress] = field(default_factory=dict)
+    """The last look at each step of its canary, by the number of the step."""
     results: WatchProgress | None = None
     """The results of its items so far."""
     watch: OverrideWatch | None = None
@@ -136,6 +139,8 @@ class LiveOverrides:
 
         def watch(progress: Progress) -> None:
             followed.progress = replace(progress, counts=dict(progress.counts))
+            if progress.canary is not None:
+                followed.canary_steps[progress.canary.step] = progress.canary
             self._watch(followed, operations)
             if followed.watch is not None:
                 followed.watch.learn(progress.observed)

@@ -271,10 +271,11 @@ class OverrideView:
         for number, size in enumerate(canary.steps, 1):
             name = "canary" if number == 1 else f"step {number}"
             title = Cell(f" {safe.fit(name, 7)}", "accent" if number == canary.step else "muted")
-            if number < canary.step:
+            seen = canary if number == canary.step else self.followed.canary_steps.get(number)
+            if number <= canary.step and seen is not None:
+                yield [title, *_dots(seen), Cell(f"  {_canary_words(seen)}", "plain" if seen is canary else "muted")]
+            elif number < canary.step:  # done by another process, which was resumed here
                 yield [title, Cell("●" * _BAR, "good"), Cell(f"  {thousands(size)} written", "muted")]
-            elif number == canary.step:
-                yield [title, *_dots(canary), Cell(f"  {_canary_words(canary)}")]
             else:
                 yield [title, Cell("─" * _BAR, "muted"), Cell(f"  {thousands(size)} to go", "muted")]
 
@@ -316,6 +317,11 @@ class OverrideView:
         if unread:
             found.append(Figure(NOT_READ, "…", "not read yet", unread, "muted", unread / total, "read a few at a time"))
         return found
+
+    def in_numbers(self) -> Iterator[Line]:
+        """The figures in one line."""
+        found = [f"{thousands(figure.items)} {figure.label}" for figure in self.figures() if figure.sign.strip()]
+        yield _pair("items", " · ".join(found))
 
     # -- the facts ---------------------------------------------------------------------------------
 
@@ -391,7 +397,7 @@ def _canary_words(canary: CanaryProgress) -> str:
         words += f" · {canary.changed_by_others} changed by somebody else"
     if canary.running:
         words += f" · {canary.running} running"
-    return f"{words} · {canary.waiting} not run yet"
+    return f"{words} · {canary.waiting} not run yet" if canary.waiting else words
 
 
 def _pair(name: str, value: str, tone: str = "plain") -> Line:

@@ -35,6 +35,7 @@ from console.ui.screens.failures import FailuresScreen
 from console.ui.screens.item import ItemScreen
 from console.ui.screens.override import OverrideScreen
 from console.ui.screens.trail import TrailScreen
+from console.ui.widgets.top_bar import TopBar
 from tests.ui.driving import NARROW, console, failures, filtered, items, opened, screen_text, toasts, until
 from tests.ui.planning import confirm, confirmed, fill, pace, plan_of, planned
 from tests.ui.world import NOON, HeldClock, small_world, with_trail
@@ -379,6 +380,30 @@ def test_the_bar_of_a_step_shows_what_recovered_and_what_failed_again() -> None:
     assert [len(cell.text) for cell in drawn] == [9, 1, 0]
 
 
+def test_a_step_that_is_over_keeps_what_became_of_it() -> None:
+    progress = Progress("o1", 165, canary=CanaryProgress(2, (10, 50, 105), 50, 22, 3, 0, 1, 24))
+    first = CanaryProgress(1, (10, 50, 105), 10, 9, 1, 0, 0, 0)
+    for known, words in (({1: first}, "●●●●●●●●●✗  9 recovered · 1 failed again"), ({}, "●●●●●●●●●●  10 written")):
+        followed = FollowedOverride(progress=progress, canary_steps=known)
+        steps = ["".join(cell.text for cell in line) for line in OverrideView(followed, None, NOON, {}, {}).steps()]
+        assert steps[0] == f" canary {words}"
+        assert steps[1].endswith("22 recovered · 3 failed again · 1 running · 24 not run yet")
+
+
+async def test_behind_requeued_is_what_became_of_each_item(tmp_path: Path) -> None:
+    async with opened(with_trail(small_world(tmp_path, 100), tmp_path), NARROW) as pilot:
+        await failures(pilot)
+        await filtered(pilot, "condition:terminal error~timeout backend:analysis-queue")
+        await until(pilot, lambda: items(pilot).complete and items(pilot).item is not None)
+        await pilot.press("space", "space", "r")
+        await confirm(pilot, await planned(pilot), "the timeouts are over")
+        await until(pilot, lambda: "not run yet" in screen_text(pilot))
+        await pilot.press("enter")
+        await until(pilot, lambda: "2 items" in screen_text(pilot))
+        assert screen_text(pilot).count("○ not run yet") == 2
+        assert pilot.app.screen.query_one(TopBar).place == "override"
+
+
 def test_a_paused_override_does_not_go_on() -> None:
     paused = Progress("o1", 60, paused=True)
     view = OverrideView(FollowedOverride(progress=paused), an_override(), NOON, {}, {})
@@ -395,6 +420,7 @@ async def test_the_trail_says_what_became_of_the_items_so_far(tmp_path: Path) ->
         await pilot.press("4")
         await until(pilot, lambda: "recovered, " in screen_text(pilot).splitlines()[2])
         assert "the timeouts" in screen_text(pilot).splitlines()[2]
+        assert re.search(r"items +\d+ requeued · .*0 recovered · 0 failed again", screen_text(pilot))
 
 
 async def test_the_ages_in_the_trail_are_those_of_now(tmp_path: Path) -> None:

@@ -353,9 +353,8 @@ class CausesScreen(ShowsPast, ListScreen):
             yield _pair("seen", "   ".join(seen))
         yield from self._state(cause)
         for n, override in enumerate(self._overrides_of(cause)):
-            age = cells.short_age(now - override.started_at)
-            what = f"{override.who} {age} ago: {self._became(override)}. {override.reason}"
-            yield _pair("overrides" if n == 0 else "", what)
+            what = f"{override.who} {ago(now - override.started_at)}: {self._became(override)}"
+            yield _pair("overrides" if n == 0 else "", f"{what} (reason: {override.reason})")
         yield from self._life(cause)
         yield _pair("recoverable", RECOVERABLE[self._recoverable(cause)].text)
         if page := self._runbook(cause):
@@ -461,7 +460,7 @@ class CausesScreen(ShowsPast, ListScreen):
     def action_snooze(self) -> None:
         if (cause := self._named_cause()) is not None:
             choices = [Choice(id, title) for id, (title, _) in _SNOOZES.items()]
-            self.app.push_screen(PickScreen("Snooze this cause", choices), partial(self._snooze, cause))
+            self.app.push_screen(PickScreen("Snooze this cause", choices, enter="snooze"), partial(self._snooze, cause))
 
     def _snooze(self, cause: Cause, chosen: str | None) -> None:
         if chosen is not None:
@@ -471,7 +470,7 @@ class CausesScreen(ShowsPast, ListScreen):
 
     def action_note(self) -> None:
         if (cause := self._named_cause()) is not None:
-            ask = PickScreen("Note on this cause", (), free="what others should know")
+            ask = PickScreen("Note on this cause", (), free="what others should know", enter="add")
             self.app.push_screen(ask, partial(self._note, cause))
 
     def _note(self, cause: Cause, text: str | None) -> None:
@@ -482,12 +481,13 @@ class CausesScreen(ShowsPast, ListScreen):
         if (cause := self._named_cause()) is not None:
             me = self.session.who.login
             choices = [Choice(me, me, "you"), Choice("", "nobody", "remove the owner")]
-            ask = PickScreen("Who takes care of this cause", choices, free="a name")
+            ask = PickScreen("Who takes care of this cause", choices, free="a name", enter="assign")
             self.app.push_screen(ask, partial(self._assign, cause))
 
     def _assign(self, cause: Cause, owner: str | None) -> None:
         if owner is not None:
-            self._change(lambda states: states.assign(cause, owner), f"Assigned to {owner or 'nobody'}")
+            done = f"Assigned to {owner}" if owner else "It has no owner now"
+            self._change(lambda states: states.assign(cause, owner), done)
 
     def action_resolve(self) -> None:
         if (cause := self._named_cause()) is not None:
@@ -519,7 +519,7 @@ class CausesScreen(ShowsPast, ListScreen):
             Choice(column.value, column.value, f"now {now}, choose it again to reverse" if column is now.column else "")
             for column in self.table.sortable
         ]
-        self.app.push_screen(PickScreen("Sort by", choices), self._sort_by)
+        self.app.push_screen(PickScreen("Sort by", choices, enter="sort"), self._sort_by)
 
     def _sort_by(self, chosen: str | None) -> None:
         if chosen:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -42,6 +42,9 @@ from console.ui.widgets.line_table import LineTable
 from console.ui.widgets.status_line import StatusLine
 from console.ui.widgets.text_pane import Panel, TextPane, wrapped
 
+if TYPE_CHECKING:
+    from console.ui.app import Console
+
 _MAX_ITEMS = 2_000
 _LOW = 16
 """With fewer lines, only the first line of the headline and the current step are shown."""
@@ -56,10 +59,15 @@ _FIGURE_COLUMNS = (
 )
 _ITEM_COLUMNS = (
     Column("system", 8, 4, grows=1, most=18),
-    Column("id", 12, 9, grows=2, most=40),
-    Column("result", 16, 8),
+    Column("id", 12, 9, grows=1, most=40),
+    Column("result", 16, 8, grows=1, most=24),
     Column("detail", 20, 5, grows=4),
 )
+
+
+def _tab_of(followed: FollowedOverride, console: Console) -> str:
+    """The latest override of this console has a tab of its own; the others belong to the Trail."""
+    return "override" if followed is console.live_overrides.latest else "trail"
 
 
 class FigureList(EntryTable[Figure]):
@@ -108,7 +116,7 @@ class OverrideScreen(BaseScreen):
 
     @property
     def tab(self) -> str:
-        return "override" if self.followed is self.console_app.live_overrides.latest else "trail"
+        return _tab_of(self.followed, self.console_app)
 
     def compose_content(self) -> ComposeResult:
         yield StatusLine(id="override-title")
@@ -321,7 +329,6 @@ class OverrideItemsScreen(BaseScreen):
     """Lists the items behind one number of an override."""
 
     PLACE = "override_items"
-    TAB = "trail"
     BINDINGS: ClassVar[list[BindingType]] = list(bindings_of("override_items"))
 
     def __init__(self, followed: FollowedOverride, figure: Figure, action: str) -> None:
@@ -331,6 +338,10 @@ class OverrideItemsScreen(BaseScreen):
         self._action = action
         self._errors: Mapping[str, str] = {}
         """Causes with one of their errors, as far as the lists have shown one."""
+
+    @property
+    def tab(self) -> str:
+        return _tab_of(self._followed, self.console_app)
 
     def compose_content(self) -> ComposeResult:
         yield Static(id="items-title")
@@ -365,9 +376,12 @@ class OverrideItemsScreen(BaseScreen):
         trail, figure = operations.trail, self._figure.id
         if figure in list(OutcomeKind):
             look = outcome_look(figure, self._action, actions)
-            for outcome in final_outcomes(trail, override_id):
-                if outcome.outcome == figure:
-                    yield outcome.key, Cell(f"{look.sign} {look.word}", look.tone), outcome.detail
+            meant = (outcome for outcome in final_outcomes(trail, override_id) if outcome.outcome == figure)
+            listed = list(islice(meant, _MAX_ITEMS + 1))
+            became = self._became(trail, override_id, {outcome.key for outcome in listed})
+            for outcome in listed:
+                detail = outcome.detail or became.get(outcome.key, "")
+                yield outcome.key, Cell(f"{look.sign} {look.word}", look.tone), detail
         elif figure == SKIPPED:
             for rows in trail.rows(trail.override(override_id).plan_id, FIRST_SKIPPED, -1):
                 yield from ((row.key, Cell(f"– {SKIPPED}", "muted"), row.skipped or "") for row in rows)
@@ -385,16 +399,27 @@ class OverrideItemsScreen(BaseScreen):
         figure = self._figure.id
         wanted = Result.FAILED_AGAIN if figure in (SAME_CAUSE, OTHER_CAUSE) else Result(figure)
         same = {SAME_CAUSE: True, OTHER_CAUSE: False}.get(figure)
-        batches = trail.item_results(override_id) if self._followed.watch is None else self._followed.watch.items()
-        for batch in batches:
-            for one in batch:
-                if one.result is wanted and (same is None or one.same_cause == same):
-                    yield one
+        for one in self._all_results(trail, override_id):
+            if one.result is wanted and (same is None or one.same_cause == same):
+                yield one
+
+    def _all_results(self, trail: Trail, override_id: str) -> Iterator[ItemResult]:
+        watch = self._followed.watch
+        for batch in trail.item_results(override_id) if watch is None else watch.items():
+            yield from batch
+
+    def _became(self, trail: Trail, override_id: str, keys: Collection[str]) -> dict[str, str]:
+        """What became of these items after they were requeued, in words."""
+        if self._figure.id != OutcomeKind.APPLIED or self._action != Action.REQUEUE:
+            return {}
+        found = (one for one in self._all_results(trail, override_id) if one.key in keys)
+        return {one.key: f"{(look := result_look(one.result)).sign} {look.word}" for one in found}
 
     @on(OverrideItemsReady)
     def _ready(self, message: OverrideItemsReady) -> None:
         table, cursor = self.query_one(OverrideItems), self.query_one(OverrideItems).cursor
         table.lines = message.items[:_MAX_ITEMS]
+        table.hide(frozenset() if any(detail for _, _, detail in table.lines) else frozenset({"detail"}))
         table.cursor = cursor
         more = len(message.items) > _MAX_ITEMS
         first = f"the first {thousands(_MAX_ITEMS)}; e in the override exports all"

@@ -183,7 +183,7 @@ class TrailScreen(EntriesScreen):
             followed = known or FollowedOverride(override=entry, ended_clock=0.0)
             now, errors = session.clock.now(), self.console_app.errors_seen()
             view = OverrideView(followed, entry, now, session.actions, session.switches, errors)
-            lines = (*view.headline(), (), *view.facts())
+            lines = (*view.headline(), (), *view.in_numbers(), *view.facts())
         elif entry is not None:
             lines = tuple(_refused_in_words(entry))
         self.show_entry(lines)
