@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import NamedTuple
@@ -94,9 +94,10 @@ class ItemText(NamedTuple):
             yield [Cell("  no history is stored", "muted")]
             return
         newest_first = list(reversed(attempts))[:most]
-        shown = telling(self.detail.error if self.detail else self.item.error)
+        shown = {telling(self.detail.error if self.detail else self.item.error)}
         for error, same in groupby(newest_first, key=lambda attempt: attempt.error):
             yield from attempt_lines(list(same), error, self.now, known=shown)
+            shown.add(telling(error))
         for at, words in self.overrides:
             yield [Cell("  ◆ ", "accent"), Cell(safe.line(f"{when_and_ago(at, self.now)}  {words}", 400))]
 
@@ -132,8 +133,10 @@ def when_and_ago(at: datetime, now: datetime) -> str:
     return f"{compact(at, now)} · {ago(now - at)}"
 
 
-def attempt_lines(attempts: Sequence[Attempt], error: str | None, now: datetime, known: str) -> Iterator[Line]:
-    """Consecutive attempts with the same error: one line each, the error once, and not if it is the `known` one."""
+def attempt_lines(
+    attempts: Sequence[Attempt], error: str | None, now: datetime, known: Collection[str]
+) -> Iterator[Line]:
+    """Consecutive attempts with the same error: one line each, the error once, and not if it is `known`."""
     for attempt in attempts:
         parts = [f"{attempt.number}" if attempt.number is not None else "", attempt.outcome]
         parts.append("time unknown" if attempt.at is None else when_and_ago(attempt.at, now))
@@ -144,5 +147,5 @@ def attempt_lines(attempts: Sequence[Attempt], error: str | None, now: datetime,
         bad = attempt.error is not None
         text = "  ".join(part for part in parts if part)
         yield [Cell("  ● ", "error" if bad else "good"), Cell(safe.line(text, 400))]
-    if error and (line := telling(error)) != known:
+    if error and (line := telling(error)) not in known:
         yield [Cell("  │ ", "muted"), Cell(safe.line(line), "muted")]

@@ -47,19 +47,19 @@ def _total(plan: Plan, session: Session) -> Line:
 
 
 def _systems(plan: Plan, session: Session) -> Iterator[Line]:
-    """Each system with the number of its items, and whether the change can be undone there."""
-    width = max((len(part.backend) for part in plan.parts), default=0)
+    """Each system with the number of its items, and whether the change can be undone there. Those without an item are
+    in one line."""
+    changing = [part for part in plan.parts if part.changes]
+    width = max((len(part.backend) for part in changing), default=0)
     backends = {backend.name: backend for backend in session.backends}
     action = plan.operation.action
-    for part in plan.parts:
-        shows_undo = part.changes and action != Action.UNDO
-        words = list(_undo(backends.get(part.backend), action)) if shows_undo else []
-        yield [
-            Cell(f"  {safe.fit(thousands(part.changes), 7, right=True)}  "),
-            Cell(safe.line(part.backend).ljust(width + 2), "plain" if part.changes else "muted"),
-            *words[:1],
-        ]
+    for part in changing:
+        words = list(_undo(backends.get(part.backend), action)) if action != Action.UNDO else []
+        count, name = safe.fit(thousands(part.changes), 7, right=True), safe.line(part.backend).ljust(width + 2)
+        yield [Cell(f"  {count}  "), Cell(name), *words[:1]]
         yield from ([Cell(" " * 11), cell] for cell in words[1:])
+    if unchanged := [safe.line(part.backend) for part in plan.parts if not part.changes]:
+        yield [Cell(f"  {safe.fit('0', 7, right=True)}  "), Cell(", ".join(unchanged), "muted")]
 
 
 def _undo(backend: object, action: str) -> Iterator[Cell]:

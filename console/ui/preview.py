@@ -104,6 +104,12 @@ def _table(backend: str, items: Sequence[PlannedItem], width: int) -> Iterator[L
         if used + _GAP + size <= width:
             shown.append((name, size))
             used += _GAP + size
+    if any(item.changes and item.changes.keys().isdisjoint(dict(shown)) for item in items):
+        yield [Cell(f"  {safe.fit(safe.line(backend), ids)}  "), Cell("change", "muted")]
+        for item in items:
+            change = "   ".join(f"{name} {words}" for name, words in item.changes.items())
+            yield [Cell(f"  {safe.fit(safe.line(item.id), ids)}  ", "muted"), Cell(safe.line(change))]
+        return
     titles = (Cell(safe.line(name), "muted") for name, _ in shown)
     sizes = [size for _, size in shown]
     yield [Cell(f"  {safe.fit(safe.line(backend), ids)}  "), *_row(titles, sizes)]

@@ -481,19 +481,21 @@ async def test_the_next_and_the_previous_item_of_the_list(tmp_path: Path) -> Non
         assert items(pilot).cursor == 1  # the list has followed
 
 
-async def test_consecutive_equal_errors_are_folded() -> None:
-    def attempt(number: int, error: str) -> Attempt:
-        return Attempt(number, NOON - timedelta(hours=9 - number), "failed", error)
+async def test_equal_errors_are_shown_once() -> None:
+    def attempt(number: int, error: str | None) -> Attempt:
+        return Attempt(number, NOON - timedelta(hours=9 - number), "failed" if error else "waiting", error)
 
     item = Item(ItemKey("q", ("1",)), "t", "failed", 3, 3, Verdict(Condition.TERMINAL, "why"), "new: boom", None, None, NOON)
-    attempts = (attempt(1, "old: crash"), attempt(2, "old: crash"), attempt(3, "new: boom"))
+    attempts = (attempt(0, "old: crash"), attempt(1, None), attempt(2, "old: crash"), attempt(3, "new: boom"))
     lines = [
         "".join(cell.text for cell in line)
         for line in ItemText(item, Detail(item, "new: boom", attempts), (), NOON).history()
     ]
     assert lines == [
-        "  ● 3  failed  2026-11-15 21:12:40 · 6h ago", "  ● 2  failed  2026-11-15 20:12:40 · 7h ago",
-        "  ● 1  failed  2026-11-15 19:12:40 · 8h ago", "  │ old: crash",
+        "  ● 3  failed  2026-11-15 21:12:40 · 6h ago",
+        "  ● 2  failed  2026-11-15 20:12:40 · 7h ago", "  │ old: crash",
+        "  ● 1  waiting  2026-11-15 19:12:40 · 8h ago",
+        "  ● 0  failed  2026-11-15 18:12:40 · 9h ago",
     ]
 
 

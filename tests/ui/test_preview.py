@@ -10,7 +10,7 @@ import pytest
 from console.core.backend import GONE, Change
 from console.core.item import ItemKey
 from console.testing import MemoryQueue
-from console.ui.preview import item_tables, planned_item
+from console.ui.preview import PlannedItem, item_tables, planned_item
 
 NOW = datetime(2026, 11, 17, 3, 12, 40, tzinfo=UTC)
 EARLIER = "2026-11-17T02:00:00+00:00"
@@ -57,6 +57,18 @@ def test_columns_are_named_and_only_what_changes_is_shown() -> None:
     assert item.changes == {"status": "dead → ready", "attempts": "4 → 0"}
     assert list(planned_item("jobs/1", change, object(), NOW).changes) == ["column 1", "column 2"]
     assert planned_item("jobs/1", change._replace(after=GONE), Named(), NOW).changes == {"row": "deleted"}
+
+
+def test_an_item_whose_change_has_no_room_is_written_out() -> None:
+    """Else its row would be empty: each unit of an analysis has a column of its own."""
+    rows = [
+        PlannedItem("analyses", "82/vectors", {"vectors_status": "failed → skipped"}, {}, ("vectors_status",)),
+        PlannedItem("analyses", "69/update", {"update_status": "failed → skipped"}, {}, ("update_status",)),
+    ]
+    lines = ["".join(cell.text for cell in line) for line in item_tables(rows, 46)]
+    assert lines == [
+        "  analyses    change", "  82/vectors  vectors_status failed → skipped", "  69/update   update_status failed → skipped"
+    ]
 
 
 def test_what_has_no_room_in_the_table_is_named() -> None:

@@ -397,7 +397,8 @@ class PlanScreen(ReportsWorkerErrors, ModalScreen[tuple[Plan, Confirmation] | No
         return f"{plan.expires_at:%H:%M:%S}Z"
 
     def _lines(self, plan: Plan) -> Iterator[Line]:
-        width = self.query_one("#preview", TextPane).scrollable_content_region.width
+        pane = self.query_one("#preview", TextPane)
+        width = pane.content_size.width - pane.scrollbar_size_vertical  # it may come with these lines
         yield from plan_lines(
             plan, self._items, self.console_app.session, self.console_app.errors_seen(),
             width=width, until=self._confirmable_until(plan),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from textual.message import Message
 
 from console.actions.catalogue import A_PROPOSAL, AN_OPEN_PROPOSAL
 from console.core.approvals import Approvals
-from console.core.backend import Operation
+from console.core.backend import Action, Operation
 from console.core.confirm import ConfirmationForm
 from console.core.faults import Fault
 from console.core.operations import Operations
@@ -100,8 +100,22 @@ class ProposalList(EntryTable[Proposal]):
             self.screen.action_open()
 
 
+def _plan_facts(proposal: Proposal, actions: Actions) -> Iterator[Line]:
+    """What it would change. Attempts and a pace mean something for a requeue only."""
+    submitted, is_requeue = proposal.submitted, proposal.action == Action.REQUEUE
+    yield from _pairs(
+        {
+            "change": _change(proposal, actions),
+            "systems": "   ".join(f"{name} {thousands(count)}" for name, count in proposal.changes.items()),
+            "selection": str(submitted.get("selection", "")),
+            "attempts": str(submitted.get("attempts", "")) if is_requeue else "",
+            "pace": str(submitted.get("pace", "")) if is_requeue else "",
+        }
+    )
+
+
 def _facts(proposal: Proposal) -> Iterator[Line]:
-    """The facts for which the list has no room."""
+    """Who proposed it and why, and what was decided."""
     facts = {
         "proposed": f"{moment(proposal.submitted_at)} by {proposal.proposer}",
         "reason": proposal.reason,
@@ -111,6 +125,10 @@ def _facts(proposal: Proposal) -> Iterator[Line]:
         "because": proposal.note,
         "override": proposal.override_id or "",
     }
+    yield from _pairs(facts)
+
+
+def _pairs(facts: Mapping[str, str]) -> Iterator[Line]:
     for name, value in facts.items():
         if value:
             yield [Cell(f" {name:<9} ", "muted"), Cell(safe.line(value, 1_000))]
@@ -181,7 +199,7 @@ class ProposalsScreen(EntriesScreen):
         proposal = self.table.entry
         lines: tuple[Line, ...] = ()
         if proposal is not None:
-            lines = tuple(_facts(proposal))
+            lines = (*_facts(proposal), [], *_plan_facts(proposal, self.session.actions))
             if why := self._known.refusals.get(proposal.plan_id):
                 lines += ([], [Cell(" You cannot approve it. ", "warning"), Cell(safe.line(why, 600))])
         self.show_entry(lines)
@@ -224,7 +242,8 @@ class ProposalsScreen(EntriesScreen):
         if (proposal := self.table.entry) is None:
             return
         own = proposal.plan_id in self._known.own
-        ask = PickScreen(f"{'Withdraw' if own else 'Reject'} proposal {proposal.plan_id}", (), free="required: why")
+        verb = "withdraw" if own else "reject"
+        ask = PickScreen(f"{verb.capitalize()} proposal {proposal.plan_id}", (), free="required: why", enter=verb)
         self.app.push_screen(ask, partial(self._decline, proposal, own))
 
     def _decline(self, proposal: Proposal, own: bool, reason: str | None) -> None:
