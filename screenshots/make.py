@@ -49,6 +49,8 @@ ANN, BO = Who(1000, "ann"), Who(1001, "bo")
 HERE_NOW = Origin("ops-1", "pts/3", "10.8.0.4", 4242, "0.1.0")
 NOW = datetime(2026, 11, 17, 3, 12, 40, tzinfo=UTC)
 TALL, WIDE, LOW = (146, 47), (132, 34), (132, 24)
+PATIENCE = 240.0
+"""Seconds for which a picture or a system is waited for, also on a busy machine."""
 Story = Callable[[Pilot[None]], Awaitable[None]]
 
 
@@ -145,7 +147,7 @@ def shown(pilot: Pilot[None]) -> str:
 
 
 async def until(pilot: Pilot[None], text: str) -> None:
-    end = monotonic() + 240
+    end = monotonic() + PATIENCE
     while not re.search(text, shown(pilot)):
         assert monotonic() < end, f"{text!r} did not come:\n{shown(pilot)}"
         await pilot.pause(0.05)
@@ -153,8 +155,9 @@ async def until(pilot: Pilot[None], text: str) -> None:
 
 async def overview(pilot: Pilot[None]) -> None:
     await until(pilot, "▲ storm")
+    await until(pilot, "RATE_LIMITED: ")  # the causes of all systems were counted
     app: Any = pilot.app
-    end = monotonic() + 240
+    end = monotonic() + PATIENCE
     while not all(h.counts and h.recent and h.findings and h.soon for h in app.monitor.healths.values()):
         assert monotonic() < end, "not all was answered"
         await pilot.pause(0.1)
@@ -255,7 +258,7 @@ def keys(text: str) -> list[str]:
 async def take(name: str, world: World, into: Path) -> None:
     story, size = PICTURES[name]
     session = world.session(read_only=name == "read-only")
-    app = Console(lambda: replace(session, theme=None))
+    app = Console(lambda: replace(session, theme=None), deadline=PATIENCE)
     with working(app, world) if name == "override" else nullcontext() as go_on:
         async with app.run_test(size=size, notifications=True) as pilot:
             await until(pilot, r"\d live")
@@ -294,7 +297,7 @@ def working(app: Console, world: World) -> Iterator[Event]:
 async def record(world: World, into: Path) -> None:
     """One incident as an animated picture: from the storm to the result."""
     session = world.session()
-    app = Console(lambda: replace(session, theme=None))
+    app = Console(lambda: replace(session, theme=None), deadline=PATIENCE)
     frames: list[tuple[str, float]] = []
 
     def shoot(seconds: float) -> None:
