@@ -54,7 +54,7 @@ async def test_the_cause_comes_first_and_the_panel_says_the_rest(tmp_path: Path)
         assert "https://wiki.example/runbooks/rate-limit" in text
         assert "first " in text
         assert "ago   last " in text
-        await until(pilot, lambda: f"{plan.changes} requeued. the limits are lifted" in screen_text(pilot))
+        await until(pilot, lambda: f"{plan.changes} requeued (reason: the limits are lifted)" in screen_text(pilot))
         lines = [line.split()[0] for line in screen_text(pilot).splitlines() if line.split()]
         assert lines.index("overrides") < lines.index("recoverable"), "on a small screen the end of the panel is cut off"
         followed = console(pilot).live_overrides.of(screen._audit.overrides[0])

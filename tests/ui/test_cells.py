@@ -107,12 +107,13 @@ def test_the_worst_counts_of_a_system_are_left_out_last() -> None:
         assert [SYSTEMS[index].title for index, _ in shown][: len(titles)] == titles
 
 
-def test_the_error_of_an_item_gets_the_gaps_of_a_narrow_list() -> None:
+@pytest.mark.parametrize("width", [76, 77])  # of 80 columns, with and without a scrollbar
+def test_in_a_narrow_list_small_gaps_leave_room_for_every_column_and_the_error(width: int) -> None:
     columns = [column for column, _ in ITEM_COLUMNS]
     (error,) = (n for n, column in enumerate(columns) if column.title == "error")
-    wide, narrow = (dict(layout(columns, 77, {"type"}, gap))[error] for gap in (2, 1))
-    assert narrow >= wide + 4
-    assert len(layout(columns, 77, {"type"}, 1)) == len(columns) - 1
+    wide, narrow = (dict(layout(columns, width, {"type"}, gap)) for gap in (2, 1))
+    assert len(wide) < len(narrow) == len(columns) - 1
+    assert narrow[error] >= 18
 
 
 def test_a_round_span_has_no_zeros_behind_it() -> None:
