@@ -166,11 +166,11 @@ Render = Callable[[Item, datetime], Cell]
 ITEM_COLUMNS: tuple[tuple[Column, Render], ...] = (
     (Column("condition", 10, 9), state),
     (Column("system", 8, 7, grows=2, most=16, sort=SortField.BACKEND), backend),
-    (Column("id", 8, 8, grows=1, most=36, sort=SortField.ID), identity),
+    (Column("id", 9, 8, grows=1, most=36, sort=SortField.ID), identity),
     (Column("attempts", 8, 5, right=True, sort=SortField.ATTEMPTS), attempts),
     (Column("next retry", 10, 6, right=True, sort=SortField.NEXT, ticks=True), next_retry),
     (Column("updated", 7, 3, right=True, sort=SortField.UPDATED, ticks=True), age),
     (Column("type", 8, 1, grows=1, most=20, sort=SortField.TYPE), kind),
-    (Column("error", 12, 10, grows=8, share=0.24), error),
+    (Column("error", 12, 10, grows=8, share=0.23), error),
 )
 """In the order they are shown, each with the function that formats it."""

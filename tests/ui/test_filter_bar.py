@@ -191,7 +191,7 @@ async def test_the_preview_shows_the_whole_error_where_there_is_room(
 
 
 @pytest.mark.parametrize(
-    ("size", "beside", "least"), [((80, 24), False, 18), ((120, 24), True, 18), ((120, 40), False, 40), (WIDE, True, 30)]
+    ("size", "beside", "least"), [((80, 24), False, 17), ((120, 24), True, 17), ((120, 40), False, 40), (WIDE, True, 30)]
 )
 async def test_the_error_has_room_in_the_list(
     tmp_path: Path, size: tuple[int, int], beside: bool, least: int
