@@ -58,6 +58,7 @@ async def test_a_long_warning_and_policy_leave_nothing_to_scroll(tmp_path: Path)
         panel = screen.query_one("#panel", TextPane)
         await until(pilot, lambda: screen.query_one(TopCauses).causes and panel.lines)
         healths = screen.console_app.monitor.healths
+        await until(pilot, lambda: all(h.counts and h.recent and h.findings and h.soon for h in healths.values()))
         many = tuple(Finding(Severity.WARNING, f"check {n}", "many words " * 60) for n in range(12))
         for name in healths:
             healths[name] = replace(healths[name], findings=many)
