@@ -37,6 +37,7 @@ ALLOWED = {
     "console/xdg.py": "replaces the user's own saved views, and their mark of the last look",
     "console/trail/anchor.py": "appends to the file that the config names",
     "plugins/file_queue/folder.py": "moves and removes task files; `Mover` is the only user",
+    "plugins/file_queue/index_file.py": "replaces and removes its own index of task files, in the user's private cache folder",
     "plugins/sql_table/json_schema.py": "a developer's tool that writes the schema in the checkout",
 }
 """Every module that removes, renames, truncates or overwrites a file, and what it does."""

@@ -77,7 +77,7 @@ def test_the_next_command_opens_only_what_changed(place: Place, monkeypatch: pyt
     (base / "queue" / "t100.done").unlink()
     with opened(monkeypatch) as read:
         third = place.run("list")
-    assert read == ["t1.done"]
+    assert set(read) == {"t1.done"}  # once or more: a file that changed a moment ago is read again each time
     assert ('"t1"' in third.out, '"t100"' in third.out) == (True, False)
 
 
