@@ -134,7 +134,7 @@ def judge(world: World, before: list[tuple[Any, ...]]) -> None:
     assert set(world.queue.requeued().values()) == {1}
     assert len(world.queue.requeued()) == ITEMS
     assert override.counts == {"applied": ITEMS}
-    assert all("applied" in told for told in final_outcomes(console.trail, override.override_id).values())
+    assert all("applied" in outcome for outcome in final_outcomes(console.trail, override.override_id).values())
     assert console.trail.verified().what == ""
     written = {id: row for row in world.queue.rows() for id in [f"queue/{row[0]}"]}
     keys = [row.key for batch in console.trail.rows(override.plan_id, 0, ITEMS - 1) for row in batch]

@@ -29,7 +29,7 @@ def calls(place: Place) -> Path:
     return calls
 
 
-def told(calls: Path) -> list[dict[str, Any]]:
+def received(calls: Path) -> list[dict[str, Any]]:
     return [alert for line in calls.read_text().splitlines() for alert in json.loads(line)["alerts"]]
 
 
@@ -42,7 +42,7 @@ def requeue(place: Place) -> str:
 
 def test_the_end_of_an_override_and_of_its_watch_call_the_hook_once(place: Place, calls: Path) -> None:
     op = requeue(place)
-    (ended,) = told(calls)
+    (ended,) = received(calls)
     assert (ended["kind"], ended["override"], ended["bad"]) == ("override_finished", op, False)
     assert ended["text"] == f"Override {op} finished: {ITEMS} requeued"
     with sqlite3.connect(place.folder / "q.db") as connection:
@@ -53,7 +53,7 @@ def test_the_end_of_an_override_and_of_its_watch_call_the_hook_once(place: Place
     connection.close()
     for _ in range(2):
         assert place.run("overrides", "watch", op).code == 1
-    _, over = told(calls)
+    _, over = received(calls)
     assert (over["kind"], over["override"], over["bad"]) == ("watch_ended", op, True)
     assert over["text"] == f"Override {op}: 0 of {ITEMS} recovered, {ITEMS} failed again"
     assert "secret-4711" not in calls.read_text(), "a hook gets no error text of an override"

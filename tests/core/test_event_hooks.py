@@ -39,12 +39,12 @@ def test_a_hook_gets_every_event_once_in_order_in_the_form_of_an_alert() -> None
     for event in (ENDED, STOPPED):
         hooks(event)
     hooks.close()
-    told = [alert for call in hook.got for alert in call["alerts"]]  # type: ignore[attr-defined]
-    assert [(alert["kind"], alert["override"], alert["bad"]) for alert in told] == [
+    received = [alert for call in hook.got for alert in call["alerts"]]  # type: ignore[attr-defined]
+    assert [(alert["kind"], alert["override"], alert["bad"]) for alert in received] == [
         ("override_finished", "o1", False), ("override_stopped", "o1", True),
     ]
-    assert told[1]["text"] == STOPPED.text
-    assert {"rule", "kind", "subject", "text", "since"} <= told[0].keys()
+    assert received[1]["text"] == STOPPED.text
+    assert {"rule", "kind", "subject", "text", "since"} <= received[0].keys()
     assert [call["count"] for call in hook.got] == [1, 1]
     assert not failed
 
